@@ -71,7 +71,9 @@ def find_go() -> str | None:
         if not candidate or not os.path.exists(candidate):
             continue
         environment = {**os.environ, "GOTOOLCHAIN": "local"}
-        out = subprocess.run([candidate, "version"], capture_output=True, text=True, env=environment, check=False).stdout
+        out = subprocess.run(
+            [candidate, "version"], capture_output=True, text=True, env=environment, check=False
+        ).stdout
         found = re.search(r"go(\d+)\.(\d+)", out)
         if found and (int(found[1]), int(found[2])) >= MIN_GO:
             return candidate

@@ -1,0 +1,1 @@
+"""What crosses the wire: our custom resources and policies, the few fields we read of others, and their translation."""

@@ -1,0 +1,1 @@
+"""The same engine, several ways to live: a real API server (kube)."""

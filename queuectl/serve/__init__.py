@@ -1,0 +1,1 @@
+"""Health, metrics and the JSON API of a running controller."""
