@@ -81,7 +81,7 @@ def find_go() -> str | None:
 
 
 def build(programs: dict[str, str]) -> Path:
-    """Build what is missing of ``programs`` and return their folder. Raises SystemExit with advice when Go is missing."""
+    """Build what is missing of ``programs`` and return their folder. Raises SystemExit with advice without Go."""
     folder = cache_root() / content_hash()
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as lock:

@@ -177,7 +177,7 @@ class ControlPlane:
         )
         self._ready(etcd, f"{client}/health")
         gates = ["--feature-gates=GenericWorkload=true"] if self.native else []
-        serving = [
+        serving: list[str | Path] = [
             *("--bind-address", "127.0.0.1"),
             *("--tls-cert-file", self.pki.serving.certificate, "--tls-private-key-file", self.pki.serving.key),
             *gates,
@@ -268,9 +268,7 @@ class ControlPlane:
         self._folders.clear()
         return time.monotonic() - began
 
-    def spawn(
-        self, name: str, argv: Sequence[str | Path], environment: Mapping[str, str] | None = None
-    ) -> Process:
+    def spawn(self, name: str, argv: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> Process:
         """Start a further program (a controller under test, say) with its log in our folder; it ends when we stop."""
         process = Process(name, argv, self.folder / "logs" / f"{name}.log", environment)
         self._processes[name] = process

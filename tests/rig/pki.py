@@ -8,7 +8,7 @@ service account key is RSA, because the API server signs tokens with it as RS256
 from __future__ import annotations
 
 import base64
-import datetime
+import datetime as dt
 import hashlib
 import ipaddress
 import json
@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-LIFETIME = datetime.timedelta(days=30)  # longer than any run of the rig; it is made anew at each start
-SKEW = datetime.timedelta(days=1)  # valid since yesterday: a container's clock may differ from its host's
+LIFETIME = dt.timedelta(days=30)  # longer than any run of the rig; it is made anew at each start
+SKEW = dt.timedelta(days=1)  # valid since yesterday: a container's clock may differ from its host's
 
 # 10.0.0.1 is the first address of the service range, under which pods know the API server.
 SERVING_NAMES = ("127.0.0.1", "10.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
@@ -124,7 +124,7 @@ class Pki:
     def _sign(
         self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, names: Sequence[str] = (), ca: bool = False
     ) -> x509.Certificate:
-        now = datetime.datetime.now(datetime.UTC)
+        now = dt.datetime.now(dt.UTC)
         authority = self._ca_key.public_key()
         # Key usages and key identifiers are there because Python >= 3.13 verifies strictly and refuses without them.
         builder = (

@@ -87,7 +87,7 @@ class Folder:
 
 
 class Process:
-    """One child: ``argv`` started at once, its output appended to ``log``. Raises RigError when it cannot be started."""
+    """One child: ``argv`` started at once, output appended to ``log``. Raises RigError when it cannot be started."""
 
     def __init__(
         self, name: str, argv: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
