@@ -1,0 +1,319 @@
+"""The few fields we read of the cluster's objects, as msgspec structs: what is not named here is skipped in C.
+
+A ``Kind`` says where objects of a resource live and how they are decoded. Our own resources are decoded as ``Custom``
+(plain mappings) and validated one by one by ``contract/v1alpha1.py``, so that a bad object harms nobody else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+
+GROUP = "queuectl.io"
+
+
+class OwnerReference(Struct, rename="camel", frozen=True):
+    """Who made an object; ``controller`` marks the one that manages it."""
+
+    kind: str
+    name: str
+    uid: str
+    api_version: str = ""
+    controller: bool = False
+
+
+class Meta(Struct, rename="camel", kw_only=True):
+    """Object metadata; times stay RFC 3339 text until somebody needs them."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] = ()
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+
+
+class Gate(Struct, frozen=True):
+    """A scheduling gate."""
+
+    name: str
+
+
+class Expression(Struct, frozen=True):
+    """One requirement of a node selector term."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] | None = None
+
+
+class SelectorTerm(Struct, rename="camel", frozen=True):
+    """One OR-term of a node selector."""
+
+    match_expressions: tuple[Expression, ...] | None = None
+    match_fields: tuple[Expression, ...] | None = None
+
+
+class NodeSelector(Struct, rename="camel", frozen=True):
+    """Required node affinity."""
+
+    node_selector_terms: tuple[SelectorTerm, ...] | None = None
+
+
+class NodeAffinity(Struct, frozen=True):
+    """Only the required part: preferences do not decide whether a pod may run."""
+
+    required: NodeSelector | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class PodTerms(Struct, frozen=True):
+    """Inter-pod (anti-)affinity: only whether anything is required."""
+
+    required: tuple[Any, ...] | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class Affinity(Struct, rename="camel", frozen=True):
+    """A pod's affinity."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodTerms | None = None
+    pod_anti_affinity: PodTerms | None = None
+
+
+class PodToleration(Struct, frozen=True):
+    """A toleration as on the wire."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class Resources(Struct):
+    """Requests and limits of a container or a pod; quantities stay text until parsed."""
+
+    requests: dict[str, str] | None = None
+    limits: dict[str, str] | None = None
+
+
+class Port(Struct, rename="camel"):
+    """A container port; only host ports constrain placement."""
+
+    host_port: int = 0
+    container_port: int = 0
+    protocol: str = "TCP"
+
+
+class Container(Struct, rename="camel"):
+    """What a container asks for. ``restart_policy`` Always marks a restartable init container (a sidecar)."""
+
+    resources: Resources | None = None
+    ports: tuple[Port, ...] | None = None
+    restart_policy: str | None = None
+
+
+class ClaimVolume(Struct, rename="camel"):
+    """A volume from a PersistentVolumeClaim."""
+
+    claim_name: str = ""
+
+
+class Volume(Struct, rename="camel"):
+    """Only the volumes that may bind a pod to nodes."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimVolume | None = None
+    ephemeral: dict[str, Any] | None = None
+
+
+class Spread(Struct, rename="camel"):
+    """A topology spread constraint; only DoNotSchedule is a hard one."""
+
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class PodSpec(Struct, rename="camel", kw_only=True):
+    """What decides where and when a pod may run."""
+
+    node_name: str | None = None
+    scheduling_gates: tuple[Gate, ...] | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[PodToleration, ...] | None = None
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] | None = None
+    overhead: dict[str, str] | None = None
+    resources: Resources | None = None
+    volumes: tuple[Volume, ...] | None = None
+    topology_spread_constraints: tuple[Spread, ...] | None = None
+    resource_claims: tuple[Any, ...] | None = None
+    scheduler_name: str | None = None
+    service_account_name: str | None = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    host_network: bool = False
+
+
+class Condition(Struct, rename="camel"):
+    """A status condition."""
+
+    type: str
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: str | None = None
+
+
+class PodStatus(Struct, rename="camel"):
+    """How far the pod has come."""
+
+    phase: str = "Pending"
+    reason: str | None = None
+    message: str | None = None
+    conditions: tuple[Condition, ...] | None = None
+    start_time: str | None = None
+
+
+class Pod(Struct, kw_only=True):
+    """A pod."""
+
+    metadata: Meta
+    spec: PodSpec = field(default_factory=PodSpec)
+    status: PodStatus = field(default_factory=PodStatus)
+
+
+class NodeTaint(Struct):
+    """A taint as on the wire."""
+
+    key: str
+    value: str | None = None
+    effect: str = ""
+
+
+class NodeSpec(Struct):
+    """Cordon and taints."""
+
+    unschedulable: bool = False
+    taints: tuple[NodeTaint, ...] | None = None
+
+
+class NodeStatus(Struct):
+    """Allocatable resources and conditions."""
+
+    allocatable: dict[str, str] | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Node(Struct, kw_only=True):
+    """A node."""
+
+    metadata: Meta
+    spec: NodeSpec = field(default_factory=NodeSpec)
+    status: NodeStatus = field(default_factory=NodeStatus)
+
+
+class PodTemplate(Struct, kw_only=True):
+    """A pod template inside an owner."""
+
+    metadata: Meta | None = None
+    spec: PodSpec = field(default_factory=PodSpec)
+
+
+class JobSpec(Struct, rename="camel", kw_only=True):
+    """What of a Job decides its gang."""
+
+    parallelism: int | None = None
+    completions: int | None = None
+    completion_mode: str | None = None
+    suspend: bool = False
+    template: dict[str, Any] | None = None
+
+
+class JobStatus(Struct, kw_only=True):
+    """A Job's progress."""
+
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Job(Struct, kw_only=True):
+    """A batch Job."""
+
+    metadata: Meta
+    spec: JobSpec = field(default_factory=JobSpec)
+    status: JobStatus = field(default_factory=JobStatus)
+
+
+class PriorityClass(Struct, rename="camel", kw_only=True):
+    """A priority class: the priority of a template that has no pods yet."""
+
+    metadata: Meta
+    value: int = 0
+    global_default: bool = False
+
+
+class LeaseSpec(Struct, rename="camel", kw_only=True):
+    """Leadership: ``lease_transitions`` is the fence."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int = 0
+
+
+class Lease(Struct, kw_only=True):
+    """A coordination Lease."""
+
+    metadata: Meta
+    spec: LeaseSpec = field(default_factory=LeaseSpec)
+
+
+class Custom(Struct, kw_only=True):
+    """One of our own resources, not yet validated."""
+
+    metadata: Meta
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+
+class Kind(Struct, frozen=True):
+    """A resource: where it lives, how its objects are decoded, and whether it takes strategic merge patches."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    type: type[Struct]
+    namespaced: bool = True
+    strategic: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """``v1`` or ``group/version``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """URL path of the collection (all namespaces when ``namespace`` is empty), an object, or its subresource."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        middle = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        tail = "".join(f"/{part}" for part in (name, subresource) if part)
+        return f"{root}{middle}/{self.plural}{tail}"
+
+
+PODS = Kind("", "v1", "pods", "Pod", Pod)
+NODES = Kind("", "v1", "nodes", "Node", Node, namespaced=False)
+JOBS = Kind("batch", "v1", "jobs", "Job", Job)
+PRIORITY_CLASSES = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", PriorityClass, namespaced=False)
+LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", Lease)
+QUEUES = Kind(GROUP, "v1alpha1", "queues", "Queue", Custom, namespaced=False, strategic=False)
+POD_GROUPS = Kind(GROUP, "v1alpha1", "podgroups", "PodGroup", Custom, strategic=False)
+TOPOLOGIES = Kind(GROUP, "v1alpha1", "topologies", "Topology", Custom, namespaced=False, strategic=False)
