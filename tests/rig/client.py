@@ -184,7 +184,7 @@ class Api:
     async def wait(
         self, path: str, predicate: Callable[[Any], object], deadline: float = WAIT_SECONDS, what: str = ""
     ) -> Any:
-        """The object (or list) at ``path`` as soon as ``predicate`` holds for it; DeadlineError shows its last state."""
+        """The object (or list) at ``path`` once ``predicate`` holds for it; DeadlineError shows its last state."""
         seen: Any = None
 
         async def look() -> Any:
