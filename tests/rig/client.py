@@ -77,7 +77,7 @@ async def eventually(look: Callable[[], Any], deadline: float = WAIT_SECONDS, wh
         await asyncio.sleep(POLL_SECONDS)
 
 
-def _context(config: dict[str, Any]) -> tuple[str, ssl.SSLContext]:
+def tls_of(config: dict[str, Any]) -> tuple[str, ssl.SSLContext]:
     """Server URL and TLS context of a kubeconfig that holds its certificates as data (as the rig writes them)."""
     cluster = config["clusters"][0]["cluster"]
     user = config["users"][0]["user"]
@@ -107,7 +107,7 @@ class Api:
 
     def __init__(self, kubeconfig: Path, *, connections: int = 50) -> None:
         self.kubeconfig = kubeconfig
-        self.server, self._tls = _context(json.loads(kubeconfig.read_text()))
+        self.server, self._tls = tls_of(json.loads(kubeconfig.read_text()))
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.rig import nodes as say
-from tests.rig.client import JSON_PATCH, MERGE, STRATEGIC, Api, ApiError
+from tests.rig.client import JSON_PATCH, MERGE, STRATEGIC, Api, ApiError, eventually
 from tests.rig.kubelet import MakeNodes
 from tests.rig.objects import GATE, gated_pod, pin_patch
 
@@ -27,7 +27,7 @@ async def test_one_patch_pins_and_ungates(content_type: str, admin: Api, namespa
     await admin.patch(f"{pods}/a", pin_patch(pod, target, content_type), content_type)
     done = await admin.wait(f"{pods}/a", lambda p: p["status"]["phase"] == "Succeeded")
     assert done["spec"]["nodeName"] == target
-    assert kubelet.counts["succeeded"] == 1
+    await eventually(lambda: kubelet.counts["succeeded"] == 1)  # the reply reaches the kubelet after the store
 
 
 async def test_refusals_of_a_patch(admin: Api, namespace: str) -> None:
