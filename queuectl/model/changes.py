@@ -90,13 +90,15 @@ class WriteFailed(Struct, frozen=True):
     """The API server refused a write of this round and nothing of the round was committed: the assumption is over.
 
     ``misfit`` says why; ``retry`` is true when the same admission may be tried again at once (a lost race), false when it
-    should be refused until the gang changes.
+    should be refused until the gang changes. ``member`` names the pod when the write was that pod's alone (an extra, a
+    replacement): the gang itself is not affected then.
     """
 
     gang: str
     round: int
     misfit: Misfit
     retry: bool = False
+    member: str | None = None
 
 
 Change = (

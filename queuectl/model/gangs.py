@@ -94,10 +94,10 @@ class GiveBack(enum.StrEnum):
 class Gang(Struct, frozen=True, kw_only=True):
     """A gang as the cluster describes it. Times are integer milliseconds since the epoch.
 
-    ``needed`` is how many live or succeeded members keep the gang whole: minimum, lowered to what the owner still has to
-    do. ``blocked`` holds what the wire already says against it (held, suspended, invalid). ``record`` is the admission
+    ``blocked`` holds what the wire already says against it (held, suspended, invalid). ``record`` is the admission
     in its status, None when there is none. ``evicted`` is true while it is being given back. ``requested`` changes when
-    somebody asks for a requeue by hand. ``lone`` is a group of one without a PodGroup object.
+    somebody asks for a requeue by hand; ``handled`` is the last value of it that was acted on, as the status tells it
+    after a restart. ``lone`` is a group of one without a PodGroup object.
     """
 
     uid: str
@@ -117,6 +117,7 @@ class Gang(Struct, frozen=True, kw_only=True):
     requeues: int = 0
     not_before: int = 0
     requested: str = ""
+    handled: str = ""
     give_back: GiveBack = GiveBack.NONE
     resumes: bool = False
     best_effort: bool = False
@@ -150,7 +151,8 @@ class Member(Struct, frozen=True, kw_only=True):
 
     ``pinned`` is the node named by our pin of a released pod. ``record`` is the admission carried by the pod itself
     (groups of one, extras, replacements). ``foreign_gates`` are scheduling gates that are not ours. ``leaving`` is true
-    once deletion has begun. ``pinnable`` is false when its own affinity cannot be tightened to one node.
+    once deletion has begun. ``pinnable`` is false when its own affinity cannot be tightened to one node. ``trouble`` is why
+    a released pod does not come further, in the scheduler's or kubelet's own words.
     """
 
     uid: str
@@ -166,4 +168,5 @@ class Member(Struct, frozen=True, kw_only=True):
     foreign_gates: tuple[str, ...] = ()
     leaving: bool = False
     created: int = 0
+    pinnable: bool = True
     trouble: str = ""
