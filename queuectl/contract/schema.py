@@ -28,7 +28,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 
 from queuectl.model import quantity
-from queuectl.model.resources import CPU, unit
+from queuectl.model.resources import CPU, MAX, unit
 
 
 @dataclass(frozen=True)
@@ -207,29 +207,32 @@ def _value(text: str | None, name: str) -> int | None:
     return None if text is None else quantity.parse(text, unit(name))
 
 
-def _extended(name: str) -> bool:
-    return name != CPU and unit(name) == 1000
-
-
 def _is_whole(name: str, text: str | None) -> bool:
     return text is None or name == CPU or quantity.whole(text)
 
 
-def _whole_rule(field: str) -> Rule:
-    # 1000m is whole for us, but not for quantity().isInteger(), which looks at the spelling: hence the float. It is
-    # exact up to 2^53; beyond, the check in Python decides.
-    value = f"quantity(string(self.{field})).asApproximateFloat()"
-    return Rule(
-        f"!has(self.{field}) || self.name == 'cpu' || double(int({value})) == {value}",
-        f".{field}",
-        "must be a whole number: only cpu comes in fractions (a shared GPU is a resource of its own)",
-        lambda self, _: _is_whole(self.name, getattr(self, field)),
+def _amount_rules(field: str) -> tuple[Rule, ...]:
+    value = f"quantity(string(self.{field}))"
+    # unit() of model/resources.py in CEL. Go caps binary suffixes at 2^63-1, hence "less than".
+    milli = "self.name == 'cpu' || (self.name.contains('/') && !self.name.startsWith('hugepages-'))"
+    fits = f"{value}.isLessThan(quantity({milli} ? '{MAX}m' : '{MAX}'))"
+    # 1000m is whole for us, but not for isInteger(), which looks at the spelling: hence the float. It is exact up to
+    # 2^53; beyond, the check in Python decides.
+    real = f"{value}.asApproximateFloat()"
+    return (
+        Rule(f"!has(self.{field}) || {fits}", f".{field}", "is too large", lambda *_: True),  # parse() has checked it
+        Rule(
+            f"!has(self.{field}) || self.name == 'cpu' || !{fits} || double(int({real})) == {real}",
+            f".{field}",
+            "must be a whole number: only cpu comes in fractions (a shared GPU is a resource of its own)",
+            lambda self, _: _is_whole(self.name, getattr(self, field)),
+        ),
     )
 
 
 AMOUNT_RULES = (
-    _whole_rule("quota"),
-    _whole_rule("limit"),
+    *_amount_rules("quota"),
+    *_amount_rules("limit"),
     Rule(
         "!has(self.quota) || !has(self.limit)"
         " || quantity(string(self.quota)).compareTo(quantity(string(self.limit))) <= 0",

@@ -8,10 +8,11 @@ that a controller rolled back to an older version still reads the records of the
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final, TypeVar, cast
+from typing import Annotated, Any, Final, Literal, overload
 
 from pydantic import Field, ValidationError
 
+from queuectl.contract.foreign import GROUP
 from queuectl.contract.schema import (
     AMOUNT_RULES,
     Condition,
@@ -33,23 +34,8 @@ from queuectl.contract.schema import (
 )
 from queuectl.model.queues import ALL_POOLS, QueueState
 
-GROUP: Final = "queuectl.io"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
-
-GATE: Final = "queuectl.io/admission"  # the scheduling gate; also the annotation with the record of a group of one
-QUEUE: Final = "queuectl.io/queue"
-DEFAULT_QUEUE: Final = "queuectl.io/default-queue"
-UNMANAGED: Final = "queuectl.io/unmanaged"
-POD_GROUP: Final = "queuectl.io/pod-group"
-ROLE: Final = "queuectl.io/role"
-FENCE: Final = "queuectl.io/fence"
-MIN_MEMBER: Final = "queuectl.io/min-member"
-TOPOLOGY_REQUIRED: Final = "queuectl.io/topology-required"
-TOPOLOGY_PREFERRED: Final = "queuectl.io/topology-preferred"
-BEST_EFFORT: Final = "queuectl.io/best-effort"
-REQUEUE: Final = "queuectl.io/requeue"
-OPERATOR_HOLD: Final = "queuectl.io/operator-hold"
 
 MAX_MEMBERS: Final = 100_000  # slots of one gang; ten times the largest runs that are known in public
 Slots = Annotated[str, Field(pattern=r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$", max_length=4096)]
@@ -360,16 +346,29 @@ class Topology(Spec):
     spec: TopologySpec
 
 
-KINDS: Final[dict[str, type[Spec]]] = {"Queue": Queue, "PodGroup": PodGroup, "Topology": Topology}
-Kind = TypeVar("Kind", Queue, PodGroup, Topology)
+KINDS: Final[dict[str, type[Queue | PodGroup | Topology]]] = {
+    "Queue": Queue,
+    "PodGroup": PodGroup,
+    "Topology": Topology,
+}
+Wire = dict[str, Any]
 
 
-def validate(kind: type[Kind] | str, obj: dict[str, Any], old: dict[str, Any] | None = None) -> Kind:
+@overload
+def validate(kind: Literal["Queue"], obj: Wire, old: Wire | None = None) -> Queue: ...
+@overload
+def validate(kind: Literal["PodGroup"], obj: Wire, old: Wire | None = None) -> PodGroup: ...
+@overload
+def validate(kind: Literal["Topology"], obj: Wire, old: Wire | None = None) -> Topology: ...
+@overload
+def validate(kind: str, obj: Wire, old: Wire | None = None) -> Queue | PodGroup | Topology: ...
+def validate(kind: str, obj: Wire, old: Wire | None = None) -> Queue | PodGroup | Topology:
     """The object as a model. ``old`` is what it replaces, for rules about changes.
 
-    Raises InvalidObject with one clause per bad field, each with its path: ``spec.weight: …``.
+    Raises KeyError for a kind that is not ours, and InvalidObject with one clause per bad field, each with its path:
+    ``spec.weight: …``.
     """
-    model = cast("type[Kind]", KINDS[kind] if isinstance(kind, str) else kind)
+    model = KINDS[kind]
     try:
         before = model.model_validate(old) if old is not None else None
         return model.model_validate(obj, context={"old": before} if before is not None else None)

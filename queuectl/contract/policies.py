@@ -1,0 +1,346 @@
+"""Admission policies: how pods get our gate, who may take it away, and what our own account may not do.
+
+MutatingAdmissionPolicy needs Kubernetes 1.36 or newer; on older servers whoever submits writes the gate. The rest needs
+1.30. A policy is in force 1 to 2 seconds after it was created (measured on 1.37.2), and it cannot read other objects:
+only its parameter and the namespace. Expressions are written so that a missing label, annotation or list is no error,
+because an error refuses the request (failurePolicy Fail).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from queuectl.contract.foreign import GROUP
+from queuectl.contract.names import (
+    DEFAULT_QUEUE_LABEL,
+    FENCE,
+    GATE,
+    POD_GROUP_LABEL,
+    QUEUE_LABEL,
+    RECORD,
+    ROLE_LABEL,
+    SUSPENSION,
+    UNMANAGED_LABEL,
+)
+
+Json = dict[str, Any]
+
+NAMESPACE = "queuectl-system"
+USER = f"system:serviceaccount:{NAMESPACE}:queuectl"
+LEASE = "queuectl"
+_API = "admissionregistration.k8s.io/v1"
+
+_POD = ("", "v1", "pods")
+_JOB = ("batch", "v1", "jobs")
+
+
+def _label(of: str, name: str) -> str:
+    return f"{of}.?labels[?'{name}'].orValue('')"
+
+
+def _gated(of: str) -> str:
+    return f"{of}.spec.?schedulingGates.orValue([]).exists(g, g.name == '{GATE}')"
+
+
+# Conditions on the object of a request.
+_MANAGED = {
+    "name": "managed",
+    "expression": f"{_label('object.metadata', QUEUE_LABEL)} != ''"
+    f" && {_label('object.metadata', UNMANAGED_LABEL)} != 'true'",
+}
+_NO_QUEUE = {
+    "name": "no-queue",
+    "expression": f"!('{QUEUE_LABEL}' in object.metadata.?labels.orValue({{}}))"
+    f" && {_label('object.metadata', UNMANAGED_LABEL)} != 'true'",
+}
+_NO_NODE = {"name": "no-node", "expression": "object.spec.?nodeName.orValue('') == ''"}
+_NO_DAEMON = {
+    "name": "no-daemon",
+    "expression": "!object.metadata.?ownerReferences.orValue([]).exists(o, o.kind == 'DaemonSet')",
+}
+_NO_GATE = {"name": "no-gate", "expression": f"!{_gated('object')}"}
+
+_MAY_RELEASE = (
+    f"authorizer.group('{GROUP}').resource('podgroups').namespace(request.namespace).check('release').allowed()"
+)
+_ADD_GATE = f"spec: Object.spec{{schedulingGates: [Object.spec.schedulingGates{{name: '{GATE}'}}]}}"
+
+
+def _rule(kind: tuple[str, str, str], *operations: str, sub: tuple[str, ...] = ()) -> Json:
+    group, version, resource = kind
+    resources = [resource, *(f"{resource}/{one}" for one in sub)]
+    return {"apiGroups": [group], "apiVersions": [version], "operations": list(operations), "resources": resources}
+
+
+def _mutating(
+    name: str, rule: Json, conditions: list[Json], expression: str, selector: Json | None = None
+) -> list[Json]:
+    constraints: Json = {"resourceRules": [rule]} | ({"namespaceSelector": selector} if selector else {})
+    return [
+        {
+            "apiVersion": _API,
+            "kind": "MutatingAdmissionPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "matchConstraints": constraints,
+                "matchConditions": conditions,
+                "failurePolicy": "Fail",
+                "reinvocationPolicy": "IfNeeded",  # another policy or webhook may have added the label
+                "mutations": [
+                    {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": f"Object{{{expression}}}"}}
+                ],
+            },
+        },
+        {
+            "apiVersion": _API,
+            "kind": "MutatingAdmissionPolicyBinding",
+            "metadata": {"name": name},
+            "spec": {"policyName": name},
+        },
+    ]
+
+
+def _validating(
+    name: str,
+    rules: list[Json],
+    conditions: list[Json],
+    validations: list[tuple[str, str]],
+    *,
+    variables: dict[str, str] | None = None,
+    lease_in: str = "",
+) -> list[Json]:
+    """A policy and its binding; with ``lease_in``, our Lease in that namespace is its parameter."""
+    spec: Json = {
+        "matchConstraints": {"resourceRules": rules},
+        "matchConditions": conditions,
+        "failurePolicy": "Fail",
+        "variables": [{"name": key, "expression": value} for key, value in (variables or {}).items()],
+        "validations": [{"expression": expression, "message": message} for expression, message in validations],
+    }
+    binding: Json = {"policyName": name, "validationActions": ["Deny"]}
+    if lease_in:
+        spec["paramKind"] = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+        # Before anybody has led there is no lease, and nobody whose writes could be stale.
+        binding["paramRef"] = {"name": LEASE, "namespace": lease_in, "parameterNotFoundAction": "Allow"}
+    return [
+        {
+            "apiVersion": _API,
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": name},
+            "spec": {key: value for key, value in spec.items() if value},
+        },
+        {
+            "apiVersion": _API,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name},
+            "spec": binding,
+        },
+    ]
+
+
+def mutating() -> list[Json]:
+    """Label and gate: what makes a pod ours, written where it is missing."""
+    default = {"matchExpressions": [{"key": DEFAULT_QUEUE_LABEL, "operator": "Exists"}]}
+    # namespaceObject can be read in a mutation, but not in a condition (measured): the selector decides.
+    queue = f"namespaceObject.metadata.labels['{DEFAULT_QUEUE_LABEL}']"
+
+    def labels(value: str) -> str:
+        return f"labels: {{'{QUEUE_LABEL}': {value}}}"
+
+    def template(value: str) -> str:
+        inner = f"metadata: Object.spec.template.metadata{{{labels(value)}}}"
+        return f"spec: Object.spec{{template: Object.spec.template{{{inner}}}}}"
+
+    plain_template = {
+        "name": "plain-template",
+        "expression": f"!('{QUEUE_LABEL}' in object.spec.template.?metadata.?labels.orValue({{}}))"
+        f" && {_label('object.spec.template.?metadata', UNMANAGED_LABEL)} != 'true'",
+    }
+    own = f"object.metadata.labels['{QUEUE_LABEL}']"
+    return [
+        *_mutating("queuectl-gate", _rule(_POD, "CREATE"), [_MANAGED, _NO_NODE, _NO_GATE], _ADD_GATE),
+        *_mutating(
+            "queuectl-default-queue",
+            _rule(_POD, "CREATE"),
+            [_NO_QUEUE, _NO_NODE, _NO_DAEMON],
+            f"metadata: Object.metadata{{{labels(queue)}}}, {_ADD_GATE}",
+            default,
+        ),
+        *_mutating(
+            "queuectl-default-queue-jobs",
+            _rule(_JOB, "CREATE"),
+            [_NO_QUEUE, plain_template],
+            f"metadata: Object.metadata{{{labels(queue)}}}, {template(queue)}",
+            default,
+        ),
+        *_mutating("queuectl-job-template", _rule(_JOB, "CREATE"), [_MANAGED, plain_template], template(own)),
+    ]
+
+
+def guarding() -> list[Json]:
+    """What nobody may do to managed pods and their owners, except whoever holds the virtual verb ``release``."""
+    labels = (QUEUE_LABEL, POD_GROUP_LABEL, ROLE_LABEL, UNMANAGED_LABEL)
+    return [
+        *_validating(
+            "queuectl-release",
+            [_rule(_POD, "UPDATE")],
+            [{"name": "was-gated", "expression": _gated("oldObject")}],
+            [
+                (
+                    f"{_gated('object')} || {_MAY_RELEASE}",
+                    f"only who may 'release' podgroups.{GROUP} in this namespace removes the gate {GATE}",
+                )
+            ],
+        ),
+        *_validating(
+            "queuectl-managed-pods",
+            [_rule(_POD, "CREATE")],
+            # A kubelet reports its static pods as they already run.
+            [
+                _MANAGED,
+                {"name": "no-kubelet", "expression": "!('system:nodes' in request.userInfo.?groups.orValue([]))"},
+            ],
+            [
+                (
+                    _NO_NODE["expression"],
+                    f"a pod of a queue must not name its node; label it {UNMANAGED_LABEL}: 'true', or drop nodeName",
+                ),
+                (
+                    _gated("object"),
+                    f"a pod of a queue needs the scheduling gate {GATE}; add it to spec.schedulingGates",
+                ),
+            ],
+        ),
+        *_validating(
+            "queuectl-labels",
+            [_rule(_POD, "UPDATE"), _rule(_JOB, "UPDATE")],
+            [],
+            [
+                (
+                    f"{_label('object.metadata', name)} == {_label('oldObject.metadata', name)} || {_MAY_RELEASE}",
+                    f"the label {name} cannot change; delete and create again",
+                )
+                for name in labels
+            ],
+        ),
+        *_validating(
+            "queuectl-jobs",
+            [_rule(_JOB, "CREATE", "UPDATE")],
+            [_MANAGED],
+            [
+                (
+                    (
+                        f"{_label('object.spec.template.?metadata', QUEUE_LABEL)} =="
+                        f" {_label('object.metadata', QUEUE_LABEL)}"
+                        f" || {_label('object.spec.template.?metadata', UNMANAGED_LABEL)} == 'true'"
+                    ),
+                    f"the pod template's label {QUEUE_LABEL} must be the Job's own, or be left out",
+                )
+            ],
+        ),
+    ]
+
+
+# Of a pod or Job, what the API server lets anybody change, and our account must not.
+_POD_SPEC = (
+    "containers", "initContainers", "ephemeralContainers", "tolerations", "nodeSelector", "activeDeadlineSeconds",
+    "terminationGracePeriodSeconds",
+)  # fmt: skip
+_POD_STATUS = (
+    "phase", "reason", "message", "nominatedNodeName", "hostIP", "podIP", "podIPs", "startTime", "containerStatuses",
+    "initContainerStatuses", "resourceClaimStatuses",
+)  # fmt: skip
+_JOB_SPEC = (
+    "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished", "template",
+    "podFailurePolicy", "successPolicy", "maxFailedIndexes",
+)  # fmt: skip
+_PREFERRED = "?affinity.?nodeAffinity.?preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def _same(part: str, fields: tuple[str, ...]) -> str:
+    return " && ".join(f"object.?{part}.?{field} == oldObject.?{part}.?{field}" for field in fields)
+
+
+def _only(what: str, ours: tuple[str, ...]) -> str:
+    """Entries of this map of the metadata are as before, except those of these names."""
+    new, old = f"object.metadata.?{what}.orValue({{}})", f"oldObject.metadata.?{what}.orValue({{}})"
+    names = json.dumps(list(ours))
+    return f"{new}.all(k, k in {names} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, k in {names} || k in {new})"
+
+
+def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
+    """What our own account may write at all, and the fence: nothing once a later leader has begun.
+
+    ``user`` is the controller's user name as the API server sees it, ``namespace`` that of its Lease.
+    """
+    is_us = {"name": "is-us", "expression": f"request.userInfo.username == {json.dumps(user)}"}
+    is_pod = "request.resource.resource != 'pods'"
+    is_job = "request.resource.resource != 'jobs'"
+    gates = "spec.?schedulingGates.orValue([])"
+    conditions = f"?status.?conditions.orValue([]).filter(c, !c.type.startsWith('{GROUP}/'))"
+    least = "params.spec.?leaseTransitions.orValue(0)"
+    annotation = f"object.metadata.?annotations[?'{FENCE}'].orValue('')"
+    return [
+        *_validating(
+            "queuectl-own-writes",
+            [_rule(_POD, "UPDATE", sub=("status",)), _rule(_JOB, "UPDATE")],
+            [is_us],
+            [
+                (
+                    _only("annotations", (FENCE, RECORD, SUSPENSION)),
+                    "the controller changes no annotations but its own",
+                ),
+                (_only("labels", (QUEUE_LABEL,)), f"the controller changes no label but {QUEUE_LABEL}"),
+                (
+                    _same("metadata", ("finalizers", "ownerReferences")),
+                    "the controller changes neither finalizers nor owners",
+                ),
+                (
+                    f"{is_pod} || oldObject.{gates}.all(o, o.name == '{GATE}' || object.{gates}.exists(n, n.name == o.name))",
+                    "the controller removes no scheduling gate but its own",
+                ),
+                (
+                    f"{is_pod} || ({_same('spec', (*_POD_SPEC, _PREFERRED[1:]))})",
+                    "the controller only pins and releases pods",
+                ),
+                (
+                    f"{is_pod} || (object.{conditions} == oldObject.{conditions} && {_same('status', _POD_STATUS)})",
+                    "the controller writes no part of a pod's status but its own conditions",
+                ),
+                (f"{is_job} || ({_same('spec', _JOB_SPEC)})", "the controller only suspends and resumes Jobs"),
+            ],
+        ),
+        *_validating(
+            "queuectl-fence",
+            [_rule(_POD, "UPDATE", sub=("status",)), _rule(_JOB, "UPDATE")],
+            [is_us],
+            [
+                (
+                    "variables.fence.matches('^[0-9]{1,18}$')",
+                    f"every write of the controller carries the annotation {FENCE}",
+                ),
+                (
+                    f"!variables.fence.matches('^[0-9]{{1,18}}$') || int(variables.fence) >= {least}",
+                    "stale fence: another leader has begun since",
+                ),
+            ],
+            variables={"fence": annotation},
+            lease_in=namespace,
+        ),
+        *_validating(
+            "queuectl-status-fence",
+            [
+                _rule((GROUP, "*", "queues/status"), "UPDATE"),
+                _rule((GROUP, "*", "podgroups/status"), "UPDATE"),
+            ],
+            [is_us],
+            [(f"object.?status.?fence.orValue(-1) >= {least}", "stale fence: another leader has begun since")],
+            lease_in=namespace,
+        ),
+    ]
+
+
+def policies(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
+    """All policies and bindings, in the order in which to apply them."""
+    return [*mutating(), *guarding(), *bounding(user, namespace)]
