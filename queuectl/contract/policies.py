@@ -29,6 +29,19 @@ Json = dict[str, Any]
 NAMESPACE = "queuectl-system"
 USER = f"system:serviceaccount:{NAMESPACE}:queuectl"
 LEASE = "queuectl"
+SUMMARY = {
+    "queuectl-gate": "adds the gate to new pods with a queue label",
+    "queuectl-default-queue": f"labels and gates new pods without a queue in namespaces labelled `{DEFAULT_QUEUE_LABEL}`",
+    "queuectl-default-queue-jobs": "the same label for Jobs and their pod templates, so that suspended Jobs are seen",
+    "queuectl-job-template": "copies a new Job's queue label to its pod template",
+    "queuectl-release": f"refuses to remove the gate unless one may `release` podgroups.{GROUP} in the namespace",
+    "queuectl-managed-pods": "refuses pods with a queue label that have no gate or name their node",
+    "queuectl-labels": "refuses changes of our labels on pods and Jobs, unless one may `release`",
+    "queuectl-jobs": "refuses a Job whose pod template names another queue",
+    "queuectl-own-writes": "keeps the controller's own account to gate, pin, its annotations and conditions, and suspend",
+    "queuectl-fence": f"refuses the controller's writes to pods and Jobs whose annotation `{FENCE}` is older than the Lease",
+    "queuectl-status-fence": "the same for `status.fence` of Queues and PodGroups",
+}
 _API = "admissionregistration.k8s.io/v1"
 
 _POD = ("", "v1", "pods")
