@@ -218,10 +218,17 @@ class Node(Struct, kw_only=True):
     status: NodeStatus = field(default_factory=NodeStatus)
 
 
+class TemplateMeta(Struct, kw_only=True):
+    """What a template writes on its pods."""
+
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
 class PodTemplate(Struct, kw_only=True):
     """A pod template inside an owner."""
 
-    metadata: Meta | None = None
+    metadata: TemplateMeta = field(default_factory=TemplateMeta)
     spec: PodSpec = field(default_factory=PodSpec)
 
 
@@ -232,7 +239,7 @@ class JobSpec(Struct, rename="camel", kw_only=True):
     completions: int | None = None
     completion_mode: str | None = None
     suspend: bool = False
-    template: dict[str, Any] | None = None
+    template: PodTemplate = field(default_factory=PodTemplate)
 
 
 class JobStatus(Struct, kw_only=True):

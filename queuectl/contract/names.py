@@ -1,0 +1,32 @@
+"""Our labels, annotations, gate and conditions: every public word that is written on other people's objects.
+
+``api/v1alpha1/README.md`` lists them; a test fails when it differs.
+"""
+
+from queuectl.contract.foreign import GROUP
+
+GATE = f"{GROUP}/admission"
+# labels
+QUEUE_LABEL = f"{GROUP}/queue"
+POD_GROUP_LABEL = f"{GROUP}/pod-group"
+ROLE_LABEL = f"{GROUP}/role"
+UNMANAGED_LABEL = f"{GROUP}/unmanaged"
+DEFAULT_QUEUE_LABEL = f"{GROUP}/default-queue"
+# annotations of users
+MIN_MEMBER = f"{GROUP}/min-member"
+TOPOLOGY_REQUIRED = f"{GROUP}/topology-required"
+TOPOLOGY_PREFERRED = f"{GROUP}/topology-preferred"
+BEST_EFFORT = f"{GROUP}/best-effort"
+REQUEUE = f"{GROUP}/requeue"
+OPERATOR_HOLD = f"{GROUP}/operator-hold"
+# annotations of ours
+FENCE = f"{GROUP}/fence"
+RECORD = f"{GROUP}/admission"
+SUSPENSION = f"{GROUP}/suspension"  # on owners: "<round>:suspended" or "<round>:resumed", written with spec.suspend
+# pod conditions of ours
+WAITING = f"{GROUP}/Waiting"
+PREEMPTING = f"{GROUP}/Preempting"
+# of Kubernetes
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+FIELD_NAME = "metadata.name"
+SCHEDULER = "default-scheduler"

@@ -1,0 +1,89 @@
+"""Kinds of owner, as one table of data: how many slots, how large the gang, how it is given back.
+
+An owner is what creates a gang's pods. The table says of each kind how to read its size from the object; everything else
+(slots, shapes, release, give-back) is the same for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from queuectl.contract import names
+from queuectl.contract.foreign import JOBS, Job, Kind
+from queuectl.model.gangs import GiveBack
+
+
+class Size(Struct, frozen=True):
+    """``minimum`` pods are released together, ``maximum`` may run."""
+
+    minimum: int
+    maximum: int
+
+
+class Owner(Struct, frozen=True):
+    """One row: its resource, how it lets go of its pods, and how many it makes."""
+
+    kind: Kind
+    give_back: GiveBack
+    parallelism: Callable[[Any], int]
+    succeeded: Callable[[Any], int]
+    suspended: Callable[[Any], bool]
+    finished: Callable[[Any], bool]
+
+
+class InvalidAnnotation(ValueError):
+    """An annotation of ours on a user's object cannot be used; the message says which, why, and what is right."""
+
+
+def _job_parallelism(job: Job) -> int:
+    """Pods that run at once: parallelism, but never more than the completions asked for."""
+    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    return parallelism if job.spec.completions is None else min(parallelism, job.spec.completions)
+
+
+def _job_finished(job: Job) -> bool:
+    return any(c.type in ("Complete", "Failed") and c.status == "True" for c in job.status.conditions or ())
+
+
+JOB = Owner(
+    kind=JOBS,
+    give_back=GiveBack.SUSPEND,
+    parallelism=_job_parallelism,
+    succeeded=lambda job: job.status.succeeded,
+    suspended=lambda job: job.spec.suspend,
+    finished=_job_finished,
+)
+OWNERS: dict[tuple[str, str], Owner] = {("batch/v1", "Job"): JOB}
+
+
+def size(owner: Owner, obj: Any) -> Size:
+    """Gang size of an owner: 1 unless annotated (``all`` = its parallelism). Raises InvalidAnnotation."""
+    maximum = max(owner.parallelism(obj), 1)
+    text = (obj.metadata.annotations or {}).get(names.MIN_MEMBER)
+    if text is None:
+        return Size(1, maximum)
+    if text == "all":
+        return Size(maximum, maximum)
+    # at most 6 digits: larger than any gang, and no integer that takes long to parse
+    if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text) >= 1):
+        raise InvalidAnnotation(
+            f"annotation {names.MIN_MEMBER}: {shorten(text)!r} is neither a number from 1 nor 'all'"
+        )
+    if int(text) > maximum:
+        raise InvalidAnnotation(f"annotation {names.MIN_MEMBER}: {text} is more than the owner's {maximum} pods")
+    return Size(int(text), maximum)
+
+
+def shorten(text: str, limit: int = 40) -> str:
+    """Text of strangers, short enough for a message."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def pod_group_name(kind: str, name: str, uid: str) -> str:
+    """Name of the PodGroup derived from an owner: ``<kind>-<owner>-<5 of uid>``, at most 63 characters."""
+    tail = f"-{uid[:5]}"
+    head = f"{kind.lower()}-{name}"[: 63 - len(tail)].rstrip("-.")
+    return head + tail

@@ -1,0 +1,167 @@
+"""From a pod's spec to its shape: what it requests, exactly as Kubernetes counts it, and where it may run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from queuectl.contract import names
+from queuectl.contract.foreign import Container, Expression, NodeSelector, PodSpec, Resources
+from queuectl.model.gangs import Requirement, Shape, Term, Toleration
+from queuectl.model.quantity import parse
+from queuectl.model.resources import Amounts, amounts, highest, plus, unit
+
+# The admission plugin DefaultTolerationSeconds adds these to pods but not to templates. Readiness is judged by itself, so
+# they never decide placement.
+_ADDED = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+_POD: Amounts = (("pods", 1),)
+
+
+def vector(quantities: dict[str, str] | None) -> Amounts:
+    """Resource vector of quantity texts. Raises QuantityError naming what is wrong."""
+    if not quantities:
+        return ()
+    return amounts((name, parse(text, unit(name))) for name, text in quantities.items())
+
+
+def _asked(resources: Resources | None) -> tuple[tuple[str, str], ...]:
+    """Requests, defaulted from limits, as hashable pairs of text."""
+    if resources is None:
+        return ()
+    if not resources.limits:
+        return tuple(resources.requests.items()) if resources.requests else ()
+    return tuple({**resources.limits, **(resources.requests or {})}.items())
+
+
+class Shapes:
+    """Interned shapes: equal specs give the same object. Cost: about 5 µs for a spec whose parts were seen before.
+
+    The table of shapes is bounded by what the cluster holds plus ``limit`` and is cleared when it grows beyond; equal
+    shapes made before and after are still equal, only no longer the same object.
+    """
+
+    def __init__(self, limit: int = 20_000) -> None:
+        self._limit = limit
+        self._vectors: dict[tuple[tuple[str, str], ...], Amounts] = {}
+        self._shapes: dict[_Key, Shape] = {}
+
+    def of(self, spec: PodSpec) -> Shape:
+        """The shape of a pod or template. Raises QuantityError when a quantity cannot be used."""
+        key = _Key(
+            self.requests(spec),
+            tuple(sorted(spec.node_selector.items())) if spec.node_selector else (),
+            spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None,
+            spec.tolerations or (),
+            tuple(unmodelled(spec)),
+        )
+        shape = self._shapes.get(key)
+        if shape is None:
+            if len(self._shapes) >= self._limit:
+                self._shapes.clear()
+            shape = self._shapes[key] = _shape(key)
+        return shape
+
+    def requests(self, spec: PodSpec) -> Amounts:
+        """Effective requests of a pod, plus ``pods: 1``.
+
+        The rule of k8s.io/component-helpers/resource: containers and restartable init containers run side by side; an
+        ordinary init container i runs beside the restartable ones before it; the larger counts; then pod-level
+        resources replace what they name, and overhead is added.
+        """
+        total = self._sum(spec.containers)
+        for_init: Amounts = ()
+        if spec.init_containers:
+            sidecars: Amounts = ()
+            for container in spec.init_containers:
+                own = self._vector(_asked(container.resources))
+                if container.restart_policy == "Always":
+                    sidecars = plus(sidecars, own)
+                    for_init = highest(for_init, sidecars)
+                else:
+                    for_init = highest(for_init, plus(sidecars, own))
+            total = highest(plus(total, sidecars), for_init)
+        if spec.resources is not None:
+            total = amounts({**dict(total), **dict(self._vector(_asked(spec.resources)))})
+        if spec.overhead:
+            total = plus(total, vector(spec.overhead))
+        return self._with_pod(total)
+
+    def _sum(self, containers: Iterable[Container]) -> Amounts:
+        total: Amounts | None = None
+        for container in containers:
+            own = self._vector(_asked(container.resources))
+            total = own if total is None else plus(total, own)
+        return total or ()
+
+    def _vector(self, pairs: tuple[tuple[str, str], ...]) -> Amounts:
+        found = self._vectors.get(pairs)
+        if found is None:
+            if len(self._vectors) >= self._limit:
+                self._vectors.clear()
+            found = self._vectors[pairs] = vector(dict(pairs))
+        return found
+
+    @staticmethod
+    def _with_pod(total: Amounts) -> Amounts:
+        return plus(total, _POD)
+
+
+class _Key(Struct, frozen=True):
+    """What a shape is made of, as it stands on the wire (cheap to build and to hash)."""
+
+    requests: Amounts
+    selector: tuple[tuple[str, str], ...]
+    affinity: NodeSelector | None
+    tolerations: tuple[object, ...]
+    unmodelled: tuple[str, ...]
+
+
+def _shape(key: _Key) -> Shape:
+    affinity = None
+    if key.affinity is not None:
+        affinity = tuple(
+            Term(_requirements(term.match_expressions), _requirements(term.match_fields))
+            for term in key.affinity.node_selector_terms or ()
+        )
+    return Shape(
+        requests=key.requests,
+        selector=key.selector,
+        affinity=affinity,
+        tolerations=tuple(sorted({t for t in map(_toleration, key.tolerations) if t.key not in _ADDED})),
+        unmodelled=key.unmodelled,
+    )
+
+
+def _toleration(one: object) -> Toleration:
+    key, operator = getattr(one, "key", None) or "", getattr(one, "operator", None) or "Equal"
+    return Toleration(key, operator, getattr(one, "value", None) or "", getattr(one, "effect", None) or "")
+
+
+def _requirements(expressions: tuple[Expression, ...] | None) -> tuple[Requirement, ...]:
+    return tuple(sorted(Requirement(e.key, e.operator, tuple(sorted(e.values or ()))) for e in expressions or ()))
+
+
+def unmodelled(spec: PodSpec) -> Iterable[str]:
+    """Required constraints of a pod that the engine does not model, as words for people."""
+    for container in (*spec.containers, *(spec.init_containers or ())):
+        for port in container.ports or ():
+            if port.host_port:
+                yield f"host port {port.host_port}"
+    for volume in spec.volumes or ():
+        if volume.persistent_volume_claim is not None:
+            yield f"volume claim {volume.persistent_volume_claim.claim_name}"
+        elif volume.ephemeral is not None:
+            yield f"ephemeral volume {volume.name}"
+    if spec.affinity is not None:
+        if spec.affinity.pod_affinity is not None and spec.affinity.pod_affinity.required:
+            yield "required pod affinity"
+        if spec.affinity.pod_anti_affinity is not None and spec.affinity.pod_anti_affinity.required:
+            yield "required pod anti-affinity"
+    for spread in spec.topology_spread_constraints or ():
+        if spread.when_unsatisfiable == "DoNotSchedule":
+            yield f"hard topology spread over {spread.topology_key}"
+    if spec.resource_claims:
+        yield "resource claims"
+    if spec.scheduler_name and spec.scheduler_name != names.SCHEDULER:
+        yield f"scheduler {spec.scheduler_name}"

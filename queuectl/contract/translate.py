@@ -1,0 +1,370 @@
+"""From objects on the wire to the engine's nouns. Pure: nothing here remembers anything but interned shapes.
+
+What is wrong with an object becomes a ``Misfit`` on that object; no function here raises for what users can write.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from queuectl.contract import names
+from queuectl.contract.foreign import Custom, Job, Meta, Node, NodeSelector, Pod, PodSpec
+from queuectl.contract.owners import JOB, InvalidAnnotation, Owner, shorten, size
+from queuectl.contract.shapes import Shapes, vector
+from queuectl.contract.times import from_wire
+from queuectl.contract.v1alpha1 import InvalidObject, parse_slots, validate
+from queuectl.model import gangs, queues, topology
+from queuectl.model.gangs import Gang, GiveBack, Member, Place, Record, Role, Stage
+from queuectl.model.quantity import QuantityError, parse
+from queuectl.model.reasons import Misfit, Reason, TextEvidence
+from queuectl.model.resources import unit
+
+ROOT = "root"
+
+
+def invalid(message: str) -> Misfit:
+    """The object itself cannot be used."""
+    return Misfit(Reason.INVALID_REQUEST, TextEvidence(shorten(message, 300)))
+
+
+def node(wire: Node) -> topology.Node:
+    """A node. Raises QuantityError when its allocatable cannot be read (the API server never stores such a node)."""
+    conditions = {c.type: c.status for c in wire.status.conditions or ()}
+    return topology.Node(
+        name=wire.metadata.name,
+        allocatable=vector(wire.status.allocatable),
+        labels=tuple(sorted((wire.metadata.labels or {}).items())),
+        taints=tuple(sorted(topology.Taint(t.key, t.value or "", t.effect) for t in wire.spec.taints or ())),
+        cordoned=wire.spec.unschedulable,
+        ready=conditions.get("Ready") == "True",
+    )
+
+
+def raw(custom: Custom, kind: str) -> dict[str, Any]:
+    """Our own resource as a plain mapping, for validation."""
+    meta = custom.metadata
+    return {
+        "apiVersion": "queuectl.io/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": meta.name, **({"namespace": meta.namespace} if meta.namespace else {})},
+        "spec": custom.spec or {},
+        **({"status": custom.status} if custom.status else {}),
+    }
+
+
+def queue(custom: Custom) -> queues.Queue:
+    """A queue; one that cannot be used carries the reason and takes part in nothing."""
+    meta = custom.metadata
+    common: dict[str, Any] = {"name": meta.name, "uid": meta.uid, "created": from_wire(meta.creation_timestamp)}
+    try:
+        spec = validate("Queue", raw(custom, "Queue")).spec
+        entries = tuple(
+            queues.Entry(entry.name, entry.pool, _amount(entry.name, entry.quota), _amount(entry.name, entry.limit))
+            for entry in sorted(spec.resources or (), key=lambda entry: (entry.name, entry.pool))
+        )
+    except (InvalidObject, QuantityError) as problem:
+        return queues.Queue(**common, blocked=(invalid(str(problem)),))
+    return queues.Queue(
+        **common,
+        parent=spec.parent or None,
+        weight=spec.weight,
+        priority=spec.priority,
+        entries=entries,
+        state=queues.QueueState(spec.state),
+        deleting=meta.deletion_timestamp is not None,
+    )
+
+
+def _amount(name: str, quantity: object) -> int | None:
+    return None if quantity is None else parse(str(quantity), unit(name))
+
+
+def levels(custom: Custom) -> tuple[topology.Level, ...]:
+    """The levels of a Topology, the node level always last. Raises InvalidObject."""
+    wire = validate("Topology", raw(custom, "Topology"))
+    found = tuple(topology.Level(level.name, tuple(level.keys)) for level in wire.spec.levels)
+    return (*(level for level in found if level.name != topology.NODE_LEVEL), *topology.DEFAULT_LEVELS)
+
+
+# ---- gangs
+
+
+def conditions(status: dict[str, Any] | None) -> dict[str, bool]:
+    """Condition type → whether it is True, from the raw status."""
+    return {c.get("type", ""): c.get("status") == "True" for c in (status or {}).get("conditions") or ()}
+
+
+def gang(group: Custom, owner: Job | None, shapes: Shapes, priority: int, conflicting: bool = False) -> Gang:
+    """The gang of a PodGroup, and of the owner it was derived from where there is one.
+
+    ``priority`` is the members', or the template's class where there are none; ``conflicting`` says that members differ.
+    """
+    meta, status = group.metadata, group.status or {}
+    requeue, flags = status.get("requeue") or {}, conditions(status)
+    table = JOB if owner is not None else None
+    asked = (meta.annotations or {}).get(names.REQUEUE, "")
+    created = from_wire(meta.creation_timestamp)
+    # What the status says stands even when the spec cannot be used: what runs stays charged.
+    common: dict[str, Any] = {
+        "uid": meta.uid,
+        "namespace": meta.namespace,
+        "name": meta.name,
+        "created": created,
+        "priority": priority,
+        "queued_at": from_wire(status.get("queuedAt") or "") or created,
+        "round": int(status.get("round") or 0),
+        "record": record(status),
+        "evicted": bool(flags.get("Evicted")),
+        "finished": bool(flags.get("Finished")) or (owner is not None and table is not None and table.finished(owner)),
+        "requeues": int(requeue.get("count") or 0),
+        "not_before": from_wire(requeue.get("notBefore") or ""),
+        "requested": asked if asked != (requeue.get("requested") or "") else "",
+        "give_back": table.give_back if table is not None else GiveBack.NONE,
+        "resumes": owner is not None and table is not None and table.suspended(owner),
+        "best_effort": _annotation(owner, meta, names.BEST_EFFORT) == "true",
+    }
+    blocked: list[Misfit] = []
+    try:
+        spec = validate("PodGroup", raw(group, "PodGroup")).spec
+    except InvalidObject as problem:
+        queue_name = str((group.spec or {}).get("queue") or "")
+        return Gang(**common, queue=queue_name, roles=(), blocked=(invalid(str(problem)),))
+    template, problem_of_template = _template(owner, shapes)
+    if problem_of_template is not None:
+        blocked.append(problem_of_template)
+    minimum, maximum = spec.min_member or 1, spec.max_member or spec.min_member or 1
+    if owner is not None and table is not None:
+        try:
+            sizes = size(table, owner)
+            minimum, maximum = sizes.minimum, sizes.maximum
+        except InvalidAnnotation as problem_of_size:
+            blocked.append(invalid(str(problem_of_size)))
+    if spec.roles:
+        roles = tuple(
+            Role(
+                role.name,
+                role.min_member,
+                role.max_member or role.min_member,
+                None,
+                role.topology.required if role.topology else None,
+                role.topology.preferred if role.topology else None,
+            )
+            for role in spec.roles
+        )
+    else:
+        roles = (Role("", minimum, maximum, template),)
+    if spec.hold or names.OPERATOR_HOLD in (meta.annotations or {}):
+        blocked.append(Misfit(Reason.HELD, TextEvidence("spec.hold is true" if spec.hold else "by the operator")))
+    if conflicting:
+        blocked.append(invalid("its members have different priorities; give them one priority class"))
+    if flags.get("Deactivated"):
+        text = f"given back {common['requeues']} times, last for {requeue.get('reason', '')}"
+        blocked.append(Misfit(Reason.DEACTIVATED, TextEvidence(text)))
+    if owner is not None and own_suspend(group, owner):
+        blocked.append(Misfit(Reason.SUSPENDED, TextEvidence(f"Job {meta.namespace}/{owner.metadata.name}")))
+    return Gang(
+        **common,
+        queue=spec.queue,
+        roles=roles,
+        required=(spec.topology.required if spec.topology else None) or None,
+        preferred=(spec.topology.preferred if spec.topology else None) or None,
+        blocked=tuple(blocked),
+    )
+
+
+def own_suspend(group: Custom, owner: Job | None) -> bool:
+    """Whether a suspended owner was suspended by its user although it had been admitted.
+
+    Not the user's: suspended before it was admitted (the record is there, the resume of that round not yet), and
+    suspended by us to give back. Once its pods are gone the record goes too, and ``requeue.reason`` keeps the mark.
+    """
+    if owner is None or not owner.spec.suspend:
+        return False
+    status = group.status or {}
+    requeue = status.get("requeue") or {}
+    if not status.get("admission"):
+        return requeue.get("reason") == Reason.SUSPENDED
+    if conditions(status).get("Evicted"):
+        return False
+    resumed = f"{int(status.get('round') or 0)}:resumed"
+    return not requeue.get("suspendedByUs") or (owner.metadata.annotations or {}).get(names.SUSPENSION) == resumed
+
+
+def _annotation(owner: Job | None, meta: Meta, key: str) -> str:
+    found = (meta.annotations or {}).get(key)
+    return found or (((owner.metadata.annotations or {}).get(key, "")) if owner is not None else "")
+
+
+def _template(owner: Job | None, shapes: Shapes) -> tuple[gangs.Shape | None, Misfit | None]:
+    if owner is None:
+        return None, None
+    try:
+        return shapes.of(owner.spec.template.spec), None
+    except QuantityError as problem:
+        return None, invalid(f"the pod template: {problem}")
+
+
+def record(status: dict[str, Any]) -> Record | None:
+    """The admission in a PodGroup's status; None when absent."""
+    admission = status.get("admission")
+    if not admission:
+        return None
+    places: list[Place] = []
+    for assignment in admission.get("assignments") or ():
+        try:
+            slots = parse_slots(str(assignment.get("slots", "")))
+        except ValueError:
+            continue  # never written by us, and the schema refuses it
+        places += [Place(slot, str(assignment.get("node", ""))) for slot in slots]
+    places.sort(key=lambda place: place.slot)
+    return Record(int(admission.get("round") or 0), tuple(places), from_wire(admission.get("decidedAt") or ""))
+
+
+def lone(pod: Pod, entry: Member, priority: int) -> Gang:
+    """A group of one: a managed pod without PodGroup and without an owner that we know. Its UID is the pod's."""
+    meta = pod.metadata
+    annotations = meta.annotations or {}
+    return Gang(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        queue=(meta.labels or {}).get(names.QUEUE_LABEL, ""),
+        roles=(Role("", 1, 1, entry.shape),),
+        required=annotations.get(names.TOPOLOGY_REQUIRED) or None,
+        preferred=annotations.get(names.TOPOLOGY_PREFERRED) or None,
+        priority=priority,
+        created=from_wire(meta.creation_timestamp),
+        queued_at=from_wire(meta.creation_timestamp),
+        round=entry.record.round if entry.record else 0,
+        record=entry.record,
+        finished=entry.stage in (Stage.SUCCEEDED, Stage.FAILED),
+        best_effort=annotations.get(names.BEST_EFFORT) == "true",
+        lone=True,
+    )
+
+
+def missing(uid: str, pod: Pod, group: str) -> Gang:
+    """Stands in for a PodGroup that members name and that does not exist: it is charged for what runs, admits nothing."""
+    meta = pod.metadata
+    queue_name = (meta.labels or {}).get(names.QUEUE_LABEL, "")
+    what = Misfit(Reason.POD_GROUP_MISSING, TextEvidence(f"{meta.namespace}/{shorten(group, 63)}"))
+    return Gang(uid=uid, namespace=meta.namespace, name=shorten(group, 63), queue=queue_name, roles=(), blocked=(what,))
+
+
+def orphaned(uid: str, gang: Gang) -> Gang:
+    """Stands in for a PodGroup that was deleted while members of it exist."""
+    what = Misfit(Reason.POD_GROUP_MISSING, TextEvidence(f"{gang.namespace}/{gang.name}"))
+    return Gang(uid=uid, namespace=gang.namespace, name=gang.name, queue=gang.queue, roles=(), blocked=(what,))
+
+
+def queue_of(job: Job) -> str:
+    """The queue that a Job's pods will name: its own label, else its template's; empty when it is not managed."""
+    labels, template = job.metadata.labels or {}, job.spec.template.metadata.labels or {}
+    if "true" in (labels.get(names.UNMANAGED_LABEL), template.get(names.UNMANAGED_LABEL)):
+        return ""
+    return labels.get(names.QUEUE_LABEL) or template.get(names.QUEUE_LABEL, "")
+
+
+# ---- pods
+
+
+def likeness(pod: Pod) -> int:
+    """Hash of what an admission chain may judge a pod's patch by: labels (its index apart) and service account."""
+    labels = pod.metadata.labels or {}
+    return hash((frozenset(item for item in labels.items() if item[0] not in _OWN), pod.spec.service_account_name))
+
+
+_OWN = {names.COMPLETION_INDEX, "apps.kubernetes.io/pod-index"}
+
+
+def managed(pod: Pod) -> bool:
+    """Whether a pod is ours to release: it names a queue and does not opt out."""
+    labels = pod.metadata.labels or {}
+    return names.QUEUE_LABEL in labels and labels.get(names.UNMANAGED_LABEL) != "true"
+
+
+def controller(meta: Meta) -> tuple[Owner, str] | None:
+    """The known owner that controls an object, with its UID."""
+    for reference in meta.owner_references:
+        if reference.controller and (reference.api_version, reference.kind) == ("batch/v1", "Job"):
+            return JOB, reference.uid
+    return None
+
+
+def member(pod: Pod, gang_uid: str, shapes: Shapes) -> Member:
+    """A pod as a member of a gang. Raises QuantityError when its requests cannot be read."""
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    labels, annotations = meta.labels or {}, meta.annotations or {}
+    gates = [gate.name for gate in spec.scheduling_gates or ()]
+    stage = _stage(status.phase, spec, gated=names.GATE in gates)
+    index = annotations.get(names.COMPLETION_INDEX) or labels.get(names.COMPLETION_INDEX)
+    required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
+    return Member(
+        uid=meta.uid,
+        gang=gang_uid,
+        name=meta.name,
+        shape=shapes.of(spec),
+        stage=stage,
+        role=labels.get(names.ROLE_LABEL, ""),
+        rank=int(index) if index is not None and index.isdigit() else None,
+        node=spec.node_name or None,
+        pinned=pinned(required) if stage is Stage.RELEASED else None,
+        record=pod_record(annotations.get(names.RECORD)),
+        foreign_gates=tuple(sorted(name for name in gates if name != names.GATE)),
+        leaving=meta.deletion_timestamp is not None,
+        created=from_wire(meta.creation_timestamp),
+        pinnable=pinnable(required),
+        trouble=_trouble(pod) if stage in (Stage.RELEASED, Stage.BOUND) else "",
+    )
+
+
+def _stage(phase: str, spec: PodSpec, *, gated: bool) -> Stage:
+    if phase == "Succeeded":
+        return Stage.SUCCEEDED
+    if phase == "Failed":
+        return Stage.FAILED
+    if spec.node_name:
+        return Stage.RUNNING if phase == "Running" else Stage.BOUND
+    return Stage.GATED if gated else Stage.RELEASED
+
+
+def pinned(required: NodeSelector | None) -> str | None:
+    """The one node that every term of a required affinity names, or None."""
+    found: set[str] = set()
+    for term in (required.node_selector_terms if required else None) or ():
+        here = {
+            field.values[0]
+            for field in term.match_fields or ()
+            if field.key == names.FIELD_NAME and field.operator == "In" and field.values
+        }
+        if len(here) != 1:
+            return None
+        found |= here
+    return found.pop() if len(found) == 1 else None
+
+
+def pinnable(required: NodeSelector | None) -> bool:
+    """Whether an affinity can be tightened to one node: the API lets an empty term stay only as it is, and it matches none."""
+    terms = required.node_selector_terms if required else None
+    return required is None or any(term.match_expressions or term.match_fields for term in terms or ())
+
+
+def pod_record(text: str | None) -> Record | None:
+    """The admission that a pod carries itself (group of one, extra, replacement); None when absent or unreadable."""
+    if not text:
+        return None
+    try:
+        found = json.loads(text)
+        place = Place(int(found.get("slot", 0)), str(found["node"]))
+        return Record(int(found["round"]), (place,), from_wire(str(found.get("decidedAt", ""))))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _trouble(pod: Pod) -> str:
+    """Why a released pod does not come further, in the scheduler's or kubelet's own words."""
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False" and condition.message:
+            return shorten(condition.message, 200)
+    return shorten(pod.status.message or pod.status.reason or "", 200)

@@ -1,0 +1,64 @@
+"""Requests in flight: one per object at a time, and when an object may be written again after a failure.
+
+It holds no capacity and no decision: what to write is always derived anew from the mirror.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+FIRST_RETRY = 0.2  # seconds; doubles with every failure in a row
+LAST_RETRY = 30.0
+
+Target = tuple[str, str, str]
+"""(plural, namespace, name): an object. Its status counts as the same object, for they share a version."""
+
+
+class Failures(Struct):
+    """Failures in a row of one object, and the monotonic time before which it is left alone."""
+
+    count: int = 0
+    until: float = 0.0
+
+
+class Ledger:
+    """Who is being written, and who must wait. All operations are O(1) but ``next_due``: O(objects that failed)."""
+
+    def __init__(self) -> None:
+        self._flying: set[Target] = set()
+        self._failed: dict[Target, Failures] = {}
+
+    def __len__(self) -> int:
+        return len(self._flying)
+
+    def free(self, target: Target, now: float) -> bool:
+        """Whether the object may be written now (``now``: monotonic seconds)."""
+        if target in self._flying:
+            return False
+        failures = self._failed.get(target)
+        return failures is None or failures.until <= now
+
+    def sent(self, target: Target) -> None:
+        """A request is on its way."""
+        self._flying.add(target)
+
+    def answered(self, target: Target) -> None:
+        """It was answered, whatever the answer: the object's failures are forgotten."""
+        self._flying.discard(target)
+        self._failed.pop(target, None)
+
+    def failed(self, target: Target, now: float, retry_after: float = 0.0) -> None:
+        """It failed in a way that may heal: wait ``retry_after`` seconds, or twice as long as the last time."""
+        self._flying.discard(target)
+        failures = self._failed.setdefault(target, Failures())
+        failures.count += 1
+        wait = min(FIRST_RETRY * 2 ** min(failures.count - 1, 16), LAST_RETRY)
+        failures.until = now + max(wait, retry_after)
+
+    def dropped(self, target: Target) -> None:
+        """It was not sent after all."""
+        self._flying.discard(target)
+
+    def next_due(self) -> float | None:
+        """When (monotonic seconds) the first of those that failed may be written again."""
+        return min((f.until for target, f in self._failed.items() if target not in self._flying), default=None)
