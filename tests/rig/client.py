@@ -116,6 +116,7 @@ class Api:
             connector=aiohttp.TCPConnector(ssl=self._tls, limit=self._connections),
             headers={"Accept": "application/json", "User-Agent": "rig"},
         )
+        self._session._retry_connection = False  # else aiohttp repeats a GET whose kept-alive connection was cut
         return self
 
     async def __aexit__(self, *_: object) -> None:

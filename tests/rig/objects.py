@@ -11,6 +11,17 @@ GATE = "queuectl.io/admission"
 Object = dict[str, Any]
 
 
+def paths(namespace: str) -> tuple[str, str]:
+    """URL paths of the namespace's Jobs and pods."""
+    return f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+
+
+def condition(thing: Object, kind: str) -> str:
+    """Status of a condition of any object, empty when it has none of that type."""
+    conditions = (thing.get("status") or {}).get("conditions") or []
+    return next((str(c["status"]) for c in conditions if c["type"] == kind), "")
+
+
 def pod_spec(gpus: int = 0, gates: Sequence[str] = (), **more: object) -> Object:
     """A pod's spec: one container that asks for GPUs and a little CPU, never restarted, with these scheduling gates."""
     asks = {"cpu": "100m", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
