@@ -125,18 +125,17 @@ class Leadership:
         keeping = asyncio.create_task(self._keep(), name="lease")
         leading = asyncio.create_task(leader(), name="leader")
         try:
-            await asyncio.wait({keeping, leading}, return_when=asyncio.FIRST_COMPLETED)
-            lost = keeping.done()
+            done, _ = await asyncio.wait({keeping, leading}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             # In this order: while a leader that was cancelled tidies up, the lease is still renewed.
             try:
                 await _end(leading)
             finally:
                 await _end(keeping)
-        if not leading.cancelled() and (error := leading.exception()) is not None:
-            raise error
-        if lost:
-            raise LeadershipLost(keeping.result())
+        if leading in done:
+            leading.result()
+        else:
+            raise LeadershipLost(keeping.result()) from (None if leading.cancelled() else leading.exception())
 
     async def _acquire(self) -> None:
         """Return when the lease is ours."""
