@@ -38,7 +38,8 @@ SUMMARY = {
     "queuectl-managed-pods": "refuses pods with a queue label that have no gate or name their node",
     "queuectl-labels": "refuses changes of our labels on pods and Jobs, unless one may `release`",
     "queuectl-jobs": "refuses a Job whose pod template names another queue",
-    "queuectl-own-writes": "keeps the controller's own account to gate, pin, its annotations and conditions, and suspend",
+    "queuectl-own-writes-pods": "keeps the controller's own account to its gate, pin, annotations and conditions",
+    "queuectl-own-writes-jobs": "keeps the controller's own account to suspending, resuming and its annotations",
     "queuectl-fence": f"refuses the controller's writes to pods and Jobs whose annotation `{FENCE}` is older than the Lease",
     "queuectl-status-fence": "the same for `status.fence` of Queues and PodGroups",
 }
@@ -268,7 +269,7 @@ _JOB_SPEC = (
     "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished", "template",
     "podFailurePolicy", "successPolicy", "maxFailedIndexes",
 )  # fmt: skip
-_PREFERRED = "?affinity.?nodeAffinity.?preferredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "affinity.?nodeAffinity.?preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def _same(part: str, fields: tuple[str, ...]) -> str:
@@ -288,41 +289,39 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
     ``user`` is the controller's user name as the API server sees it, ``namespace`` that of its Lease.
     """
     is_us = {"name": "is-us", "expression": f"request.userInfo.username == {json.dumps(user)}"}
-    is_pod = "request.resource.resource != 'pods'"
-    is_job = "request.resource.resource != 'jobs'"
     gates = "spec.?schedulingGates.orValue([])"
     conditions = f"?status.?conditions.orValue([]).filter(c, !c.type.startsWith('{GROUP}/'))"
     least = "params.spec.?leaseTransitions.orValue(0)"
     annotation = f"object.metadata.?annotations[?'{FENCE}'].orValue('')"
+    stale = "stale fence: another leader has begun since"
+    metadata = [
+        (_only("annotations", (FENCE, RECORD, SUSPENSION)), "the controller changes no annotations but its own"),
+        (_only("labels", (QUEUE_LABEL,)), f"the controller changes no label but {QUEUE_LABEL}"),
+        (_same("metadata", ("finalizers", "ownerReferences")), "the controller changes neither finalizers nor owners"),
+    ]
     return [
         *_validating(
-            "queuectl-own-writes",
-            [_rule(_POD, "UPDATE", sub=("status",)), _rule(_JOB, "UPDATE")],
+            "queuectl-own-writes-pods",
+            [_rule(_POD, "UPDATE", sub=("status",))],
             [is_us],
             [
+                *metadata,
                 (
-                    _only("annotations", (FENCE, RECORD, SUSPENSION)),
-                    "the controller changes no annotations but its own",
-                ),
-                (_only("labels", (QUEUE_LABEL,)), f"the controller changes no label but {QUEUE_LABEL}"),
-                (
-                    _same("metadata", ("finalizers", "ownerReferences")),
-                    "the controller changes neither finalizers nor owners",
-                ),
-                (
-                    f"{is_pod} || oldObject.{gates}.all(o, o.name == '{GATE}' || object.{gates}.exists(n, n.name == o.name))",
+                    f"oldObject.{gates}.all(o, o.name == '{GATE}' || object.{gates}.exists(n, n.name == o.name))",
                     "the controller removes no scheduling gate but its own",
                 ),
+                (_same("spec", (*_POD_SPEC, _PREFERRED)), "the controller only pins and releases pods"),
                 (
-                    f"{is_pod} || ({_same('spec', (*_POD_SPEC, _PREFERRED[1:]))})",
-                    "the controller only pins and releases pods",
-                ),
-                (
-                    f"{is_pod} || (object.{conditions} == oldObject.{conditions} && {_same('status', _POD_STATUS)})",
+                    f"object.{conditions} == oldObject.{conditions} && {_same('status', _POD_STATUS)}",
                     "the controller writes no part of a pod's status but its own conditions",
                 ),
-                (f"{is_job} || ({_same('spec', _JOB_SPEC)})", "the controller only suspends and resumes Jobs"),
             ],
+        ),
+        *_validating(
+            "queuectl-own-writes-jobs",
+            [_rule(_JOB, "UPDATE")],
+            [is_us],
+            [*metadata, (_same("spec", _JOB_SPEC), "the controller only suspends and resumes Jobs")],
         ),
         *_validating(
             "queuectl-fence",
@@ -335,7 +334,7 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
                 ),
                 (
                     f"!variables.fence.matches('^[0-9]{{1,18}}$') || int(variables.fence) >= {least}",
-                    "stale fence: another leader has begun since",
+                    stale,
                 ),
             ],
             variables={"fence": annotation},
@@ -348,7 +347,7 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
                 _rule((GROUP, "*", "podgroups/status"), "UPDATE"),
             ],
             [is_us],
-            [(f"object.?status.?fence.orValue(-1) >= {least}", "stale fence: another leader has begun since")],
+            [(f"object.?status.?fence.orValue(-1) >= {least}", stale)],
             lease_in=namespace,
         ),
     ]
