@@ -55,10 +55,19 @@ class Ledger:
         wait = min(FIRST_RETRY * 2 ** min(failures.count - 1, 16), LAST_RETRY)
         failures.until = now + max(wait, retry_after)
 
+    def raced(self, target: Target, now: float) -> None:
+        """A precondition did not hold: the first time in a row it may be tried at once, on what was read back."""
+        self._flying.discard(target)
+        if target in self._failed:
+            self.failed(target, now)
+        else:
+            self._failed[target] = Failures(until=now)
+
     def dropped(self, target: Target) -> None:
         """It was not sent after all."""
         self._flying.discard(target)
 
-    def next_due(self) -> float | None:
-        """When (monotonic seconds) the first of those that failed may be written again."""
-        return min((f.until for target, f in self._failed.items() if target not in self._flying), default=None)
+    def next_due(self, now: float) -> float | None:
+        """When (monotonic seconds) the next of those that must wait may be written again; those that already may do not count."""
+        waiting = (f.until for target, f in self._failed.items() if f.until > now and target not in self._flying)
+        return min(waiting, default=None)

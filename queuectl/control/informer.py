@@ -1,0 +1,95 @@
+"""List and watch one kind for ever, above Cluster: resume where a stream ended, start anew when its past is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import aclosing
+
+from queuectl.contract.foreign import Kind
+from queuectl.control.ports import Bookmark, Clock, Cluster, ClusterError, Expired, Throttled, Upserted
+from queuectl.control.source import Source
+from queuectl.model.changes import Change
+
+log = logging.getLogger(__name__)
+
+FIRST_WAIT, LAST_WAIT = 0.1, 15.0  # seconds between attempts to connect, doubling
+BREATH = 200  # events after which other tasks get a turn: about 5 ms of work
+
+
+class Informer:
+    """Feeds a Source from one kind's events. ``synced`` once the first state is complete; it never goes back."""
+
+    def __init__(
+        self, cluster: Cluster, kind: Kind, source: Source, clock: Clock, observe: Callable[[list[Change]], None]
+    ) -> None:
+        self.kind = kind
+        self.synced = asyncio.Event()
+        self.lists = 0  # times the whole state was read
+        self.lost_at: float | None = clock.monotonic()  # since when there is no live stream; None while there is one
+        self._cluster, self._source, self._clock, self._observe = cluster, source, clock, observe
+
+    async def run(self) -> None:
+        """Until cancelled. Connection trouble is waited out with jittered back-off; it never raises ClusterError."""
+        since: str | None = None
+        wait = FIRST_WAIT
+        while True:
+            started = self._clock.monotonic()
+            try:
+                since = await self._stream(since)
+                if self._clock.monotonic() - started > 1.0:  # recycled by the server after a normal life
+                    wait = FIRST_WAIT
+                    continue
+            except Expired:
+                log.info("watch expired; reading the state anew", extra={"kind": self.kind.plural})
+                since = None
+            except Throttled as trouble:
+                wait = max(wait, trouble.retry_after)
+            except ClusterError as trouble:
+                log.warning("watch interrupted: %s", trouble.message, extra={"kind": self.kind.plural})
+                since = self._version or since
+            self.lost_at = self.lost_at or self._clock.monotonic()
+            await self._clock.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, not a secret
+            wait = min(wait * 2, LAST_WAIT)
+
+    _version: str | None = None
+
+    async def _stream(self, since: str | None) -> str | None:
+        """One stream, to its end; returns the version to resume from."""
+        reading = since is None
+        seen: set[str] = set()
+        if reading:
+            self.lists += 1
+            self._version = None
+        count = 0
+        async with aclosing(self._cluster.watch(self.kind, since)) as stream:  # type: ignore[type-var]  # every driver's is a generator
+            async for event in stream:
+                if not reading:
+                    self.lost_at = None
+                match event:
+                    case Bookmark(version, synced):
+                        self._version = version
+                        if synced and reading:
+                            reading = False
+                            self._forget_all_but(seen)
+                            self.synced.set()
+                            self.lost_at = None
+                    case Upserted(obj):
+                        if reading:
+                            seen.add(obj.metadata.uid)
+                        else:
+                            self._version = obj.metadata.resource_version
+                if changes := self._source.apply(self.kind, event):
+                    self._observe(changes)
+                count += 1
+                if count % BREATH == 0:
+                    await asyncio.sleep(0)
+        return self._version
+
+    def _forget_all_but(self, seen: set[str]) -> None:
+        """What the mirror holds and a complete state does not show was deleted while nobody looked."""
+        for uid in sorted(self._source.known(self.kind) - seen):
+            if changes := list(self._source.gone(self.kind, uid)):
+                self._observe(changes)

@@ -1,0 +1,281 @@
+"""The loop around the engine: drain changes, decide, hand over, remember.
+
+One process, one loop. Everybody mirrors the cluster and feeds the engine; only the leader decides and writes. A process
+that loses the lease ends: everything it knew is in the cluster, and a fresh one reads it from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from queuectl.contract import foreign
+from queuectl.contract.config import Configuration
+from queuectl.control.actuator import Actuator
+from queuectl.control.informer import Informer
+from queuectl.control.lease import Leadership, Terms
+from queuectl.control.metrics import Metrics
+from queuectl.control.notices import Blockers, QueueStatuses
+from queuectl.control.ports import Clock, Cluster, ClusterError, Conflict, Refused
+from queuectl.control.release import STALE_FENCE, Release, derive
+from queuectl.control.source import KINDS, Source
+from queuectl.engine.engine import Engine
+from queuectl.engine.view import QueueView, View
+from queuectl.model.changes import Change, GangGone
+from queuectl.model.plan import Admit, AdmitExtra, Plan, Refuse, Withdraw
+from queuectl.model.reasons import Misfit
+from queuectl.model.resources import Amounts, show
+
+log = logging.getLogger(__name__)
+
+GATHER = 0.005  # seconds to gather changes that arrive together (a Job's pods) into one decision
+REVISIT = 0.25  # seconds between two looks at a gang whose writes are still under way: a look costs O(its members)
+FENCE_WAIT = 5.0  # seconds after which a fence that does not hold is complained about; we never lead without it
+
+
+class Controller:
+    """A controller process. ``run`` once."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        configuration: Configuration,
+        identity: str,
+        *,
+        release: Callable[[Source], Release] = Release,
+    ) -> None:
+        """``identity`` must be new for every process. ``release`` is replaced by tests that break the protocol."""
+        self.clock = clock
+        self.configuration = configuration
+        self.engine = Engine(configuration.settings)
+        self.source = Source()
+        self.release = release(self.source)
+        self.metrics = Metrics()
+        terms = Terms(
+            duration=max(2, configuration.lease_duration // 1000),
+            margin=configuration.lease_duration / 3000,
+            look=min(2.0, configuration.lease_duration / 8000),
+        )
+        self.leadership = Leadership(cluster, identity, clock, namespace=configuration.lease_namespace, terms=terms)
+        self.actuator = Actuator(
+            cluster,
+            self.source,
+            self.release,
+            clock,
+            self.leadership.fresh,
+            self.observe,
+            configuration.in_flight,
+        )
+        self.informers = [Informer(cluster, kind, self.source, clock, self.observe) for kind in KINDS]
+        self.leading = False
+        self.fence_proven = False
+        self.decided_at = 0  # wall-clock milliseconds of the last decision
+        self._cluster = cluster
+        self._wake = asyncio.Event()
+        self._blockers = Blockers(self.source, configuration.blocker_interval / 1000)
+        self._queues = QueueStatuses(self.source, configuration.queue_status_interval / 1000)
+        self._looked: dict[str, float] = {}
+        self._queues_looked = float("-inf")
+        self._queues_stale = True
+
+    # ---- what others may see
+
+    @property
+    def synced(self) -> bool:
+        """Whether the first state of every kind was read."""
+        return all(informer.synced.is_set() for informer in self.informers)
+
+    @property
+    def behind(self) -> float:
+        """Seconds for which some kind's events have been cut off; 0 when all streams are live."""
+        now = self.clock.monotonic()
+        return max((now - i.lost_at for i in self.informers if i.lost_at is not None), default=0.0)
+
+    def view(self) -> View:
+        """The engine's view; O(gangs + queues + nodes)."""
+        return self.engine.view()
+
+    def explain(self, gang: str) -> tuple[Misfit, ...]:
+        """All blockers of a waiting gang, dominant first."""
+        return self.engine.explain(gang)
+
+    # ---- in
+
+    def observe(self, changes: list[Change]) -> None:
+        """One way in for the cluster's events and for the answers to our own writes."""
+        for change in changes:
+            self.engine.observe(change)
+            if isinstance(change, GangGone):
+                self.release.forget(change.uid)
+                self._blockers.forget(change.uid)
+                self._looked.pop(change.uid, None)
+        self.metrics.observed(len(changes))
+        self._queues_stale = True
+        self._wake.set()
+
+    # ---- life
+
+    async def run(self) -> None:
+        """Mirror, wait for the lease, lead. Raises LeadershipLost or Fenced when another process leads now."""
+        mirrors = [asyncio.create_task(informer.run(), name=informer.kind.plural) for informer in self.informers]
+        leading = asyncio.create_task(self._stand(), name="leadership")
+        try:
+            done, _ = await asyncio.wait([*mirrors, leading], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (leading, *mirrors):
+                task.cancel()
+            await asyncio.gather(leading, *mirrors, return_exceptions=True)
+
+    async def _stand(self) -> None:
+        for informer in self.informers:
+            await informer.synced.wait()
+        gc.collect()
+        gc.freeze()  # the mirror lives for ever: full collections need not walk it
+        log.info("synced", extra={"pods": len(self.source.pods), "podgroups": len(self.source.groups)})
+        await self.leadership.run(self._lead)
+
+    async def _lead(self) -> None:
+        log.info("leading", extra={"fence": self.leadership.fence, "identity": self.leadership.identity})
+        try:
+            await self._prove_fence()
+            self.leading = True
+            self.source.touched.update(self.source.groups)
+            while True:
+                wait = self._round()
+                self._wake.clear()
+                try:
+                    await asyncio.wait_for(self._wake.wait(), wait)
+                except TimeoutError:
+                    continue
+                await self.clock.sleep(GATHER)
+        finally:
+            self.leading = False
+            await self.actuator.close()
+
+    async def _prove_fence(self) -> None:
+        """Return once the API server refuses a write with the fence before ours: then nobody older can write either.
+
+        There is nothing to fence at the first acquisition, nor while there is no object of ours to ask about.
+        """
+        stale = self.leadership.fence - 1
+        started = self.clock.monotonic()
+        complained = False
+        while stale > 0:
+            target = self._any_object()
+            if target is None:
+                break
+            kind, namespace, name = target
+            body = {"status": {"fence": stale}}
+            try:
+                await self._cluster.patch(kind, namespace, name, body, subresource="status", dry_run=True)
+            except Refused as answer:
+                if STALE_FENCE in answer.message:
+                    break
+                raise
+            except (Conflict, ClusterError) as problem:
+                log.info("asking whether the fence holds: %s", problem.message)
+            if not complained and self.clock.monotonic() - started > FENCE_WAIT:
+                complained = True
+                log.error(
+                    "the API server accepts writes with an old fence, so another controller could still write: "
+                    "install the admission policies (`queuectl crds | kubectl apply --server-side -f -`); waiting"
+                )
+            await self.clock.sleep(0.02)  # the policy learns of the new Lease after about 30 ms
+        self.fence_proven = True
+
+    def _any_object(self) -> tuple[foreign.Kind, str, str] | None:
+        for group in self.source.groups.values():
+            return foreign.POD_GROUPS, group.metadata.namespace, group.metadata.name
+        for name in self.source.queues:
+            return foreign.QUEUES, "", name
+        return None
+
+    def _round(self) -> float | None:
+        """Decide and write what follows. Returns the seconds until something is due although nothing happens."""
+        if self.actuator.fenced is not None:
+            raise self.actuator.fenced
+        if self.behind * 1000 > self.configuration.stale_after:
+            log.warning("not deciding: the view of the cluster is %.0f s old", self.behind)
+            return 1.0
+        wall, now = self.clock.now(), self.clock.monotonic()
+        with self.metrics.deciding():
+            plan = self.engine.decide(wall)
+        self._accept(plan)
+        later = self._write(wall, now)
+        self.actuator.pump()
+        self.decided_at = wall
+        if plan.wake_at is not None:
+            later.append(max(0.0, (plan.wake_at - wall) / 1000))
+        return min(later) if later else None
+
+    def _accept(self, plan: Plan) -> None:
+        for action in plan.actions:
+            self.release.accept(action)
+            self.metrics.decided(action)
+            match action:
+                case Admit():
+                    self._blockers.forget(action.gang)
+                    log.info(
+                        "admit", extra={"gang": action.gang, "round": action.round, "pods": len(action.assignments)}
+                    )
+                case AdmitExtra():
+                    log.info("admit extra", extra={"gang": action.gang, "member": action.member, "node": action.node})
+                case Withdraw():
+                    details = {"gang": action.gang, "round": action.round, "cause": action.cause.value}
+                    log.warning("give back: %s", action.detail, extra=details)
+                case Refuse():
+                    self._blockers.refuse(action.gang, action.misfits)
+
+    def _write(self, wall: int, now: float) -> list[float]:
+        """Offer every write that is called for; returns when (seconds from now) to look again."""
+        fence, later = self.leadership.fence, []
+        for job in list(self.source.underived):
+            if (write := derive(self.source, job)) is not None:
+                self.actuator.offer(write)
+        deferred = set()
+        for gang in sorted(self.source.touched):
+            if self.actuator.outstanding[gang] and now - self._looked.get(gang, 0.0) < REVISIT:
+                deferred.add(gang)
+                continue
+            self._looked[gang] = now
+            for write in self.release.next_writes(gang, fence, wall):
+                if self.actuator.ledger.free(write.target, now):
+                    self.actuator.offer(write)
+                else:
+                    deferred.add(gang)
+        self.source.touched = deferred
+        for write in self._blockers.next_writes(fence, now):
+            self.actuator.offer(write)
+        if self._queues_stale and now - self._queues_looked >= 1.0:
+            self._queues_looked, self._queues_stale = now, False
+            for queue in self.engine.queues():
+                self._queues.show(queue.name, queue_fields(queue), queue.misfits[0] if queue.misfits else None)
+        for write in self._queues.next_writes(fence, now, wall):
+            self.actuator.offer(write)
+        if deferred:
+            later.append(REVISIT)
+        for due in (self.actuator.ledger.next_due(now), self._blockers.next_due(now), self._queues.next_due(now)):
+            if due is not None:
+                later.append(max(due - now, 0.01))
+        if self._queues_stale:
+            later.append(max(0.0, 1.0 - (now - self._queues_looked)))
+        return later
+
+
+def queue_fields(queue: QueueView) -> dict[str, Any]:
+    """A queue's status, but for its conditions."""
+    return {
+        "allocated": _listed(queue.usage),
+        "pending": _listed(queue.pending),
+        "counts": {"pending": queue.waiting, "admitted": queue.admitted, "running": queue.running},
+    }
+
+
+def _listed(vector: Amounts) -> list[dict[str, str]]:
+    return [{"name": name, "pool": "*", "amount": show(name, amount)} for name, amount in vector if name != "pods"]

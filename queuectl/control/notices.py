@@ -1,0 +1,102 @@
+"""What people read in status: why a gang waits, and what a queue holds. Written late, seldom, and never in anyone's way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from queuectl.contract import foreign, patches, translate
+from queuectl.control.release import Step, Write
+from queuectl.control.source import Source
+from queuectl.model.reasons import Misfit
+
+BUDGET = 10.0  # blocker writes a second over all gangs, with as many saved up: far below what an API server notices
+
+
+class Blockers:
+    """Dominant reasons that are still to be written, each gang's at most every ``interval`` seconds."""
+
+    def __init__(self, view: Source, interval: float) -> None:
+        self._view, self._interval = view, interval
+        self._wanted: dict[str, tuple[Misfit, ...]] = {}
+        self._written: dict[str, float] = {}
+        self._tokens, self._at = BUDGET, 0.0
+
+    def refuse(self, gang: str, misfits: Sequence[Misfit]) -> None:
+        """The gang waits for these reasons now; none: nothing to say."""
+        if misfits:
+            self._wanted[gang] = tuple(misfits)
+        else:
+            self._wanted.pop(gang, None)
+
+    def forget(self, gang: str) -> None:
+        """The gang was admitted or is gone."""
+        self._wanted.pop(gang, None)
+        self._written.pop(gang, None)
+
+    def next_writes(self, fence: int, now: float) -> Iterator[Write]:
+        """Those that are due (``now``: monotonic seconds), as far as the budget goes; a gang's first is due at once."""
+        self._tokens = min(BUDGET, self._tokens + (now - self._at) * BUDGET)
+        self._at = now
+        for gang in list(self._wanted):
+            if self._tokens < 1:
+                return
+            if now - self._written.get(gang, -self._interval) < self._interval:
+                continue
+            misfits = self._wanted.pop(gang)
+            group = self._view.groups.get(gang)
+            if group is None or translate.conditions(group.status).get("Placed"):
+                continue
+            body = patches.blocker(group, misfits, fence)
+            if (group.status or {}).get("blocker") == body["status"]["blocker"]:
+                continue
+            self._tokens -= 1
+            self._written[gang] = now
+            meta = group.metadata
+            yield Write(Step.BLOCKER, foreign.POD_GROUPS, meta.namespace, meta.name, body, gang, subresource="status")
+
+    def next_due(self, now: float) -> float | None:
+        """When (monotonic seconds) ``next_writes`` has something again."""
+        due = [self._written.get(gang, now - self._interval) + self._interval for gang in self._wanted]
+        return max(min(due), now + 1 / BUDGET) if due else None
+
+
+class QueueStatuses:
+    """Queue statuses, each written on change only and at most every ``interval`` seconds."""
+
+    def __init__(self, view: Source, interval: float) -> None:
+        self._view, self._interval = view, interval
+        self._last: dict[str, tuple[float, dict[str, Any], Misfit | None]] = {}
+        self._changed: set[str] = set()
+
+    def show(self, name: str, fields: dict[str, Any], problem: Misfit | None) -> None:
+        """What the queue holds now."""
+        at, before, why = self._last.get(name, (float("-inf"), {}, None))
+        if (fields, problem) != (before, why) or at == float("-inf"):
+            self._last[name] = (at, fields, problem)
+            self._changed.add(name)
+
+    def next_writes(self, fence: int, now: float, wall: int) -> Iterator[Write]:
+        """Those that changed and are due (``now``: monotonic seconds; ``wall``: milliseconds)."""
+        for name in sorted(self._changed):
+            at, fields, problem = self._last[name]
+            if now - at < self._interval:
+                continue
+            self._changed.discard(name)
+            queue = self._view.queues.get(name)
+            if queue is None:
+                del self._last[name]
+                continue
+            self._last[name] = (now, fields, problem)
+            body = patches.queue_status(queue, fields, problem, fence, wall)
+            if not _same(queue.status, body["status"]):
+                yield Write(Step.QUEUE, foreign.QUEUES, "", name, body, gang="", subresource="status")
+
+    def next_due(self, now: float) -> float | None:
+        """When (monotonic seconds) ``next_writes`` has something again."""
+        return min((max(self._last[name][0] + self._interval, now) for name in self._changed), default=None)
+
+
+def _same(before: dict[str, Any] | None, after: dict[str, Any]) -> bool:
+    """Whether a write would change nothing but the fence."""
+    return before is not None and all(before.get(key) == value for key, value in after.items() if key != "fence")
