@@ -193,7 +193,7 @@ def _flatten(node: Json, definitions: Json, path: str, above: tuple[str, ...]) -
         raise SchemaError(f"{path}: {', '.join(sorted(unknown))} has no place in a structural schema")
     if "type" not in node and "anyOf" not in node:
         raise SchemaError(f"{path}: no type")
-    if node.get("additionalProperties") not in {None, False, True}:
+    if isinstance(node.get("additionalProperties"), dict):
         raise SchemaError(f"{path}: a map; list its entries by key instead")
     flat = {key: copy.deepcopy(node[key]) for key in _KEPT if key in node}
     if flat.get("default", ...) is None:
