@@ -260,9 +260,8 @@ class Controller:
             self.actuator.offer(write)
         if deferred:
             later.append(REVISIT)
-        for due in (self.actuator.ledger.next_due(now), self._blockers.next_due(now), self._queues.next_due(now)):
-            if due is not None:
-                later.append(max(due - now, 0.01))
+        dues = (self.actuator.ledger.next_due(now), self._blockers.next_due(now), self._queues.next_due(now))
+        later.extend(max(due - now, 0.01) for due in dues if due is not None)
         if self._queues_stale:
             later.append(max(0.0, 1.0 - (now - self._queues_looked)))
         return later

@@ -1,0 +1,58 @@
+# queuectl. `make venv` and `make test` need Python 3.11 and make, nothing else; the rig needs Go >= 1.26 once.
+PYTHON ?= python3.11
+UV_VERSION := 0.13.9
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/queuectl
+UV := $(CACHE)/uv-$(UV_VERSION)/bin/uv
+BIN := .venv/bin
+RIG ?= auto
+export RIG
+export UV_PYTHON_DOWNLOADS := never
+
+.DEFAULT_GOAL := help
+.PHONY: help venv test lint unit rig-build rig api proof-release bench clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
+
+$(UV):
+	@echo "fetching uv $(UV_VERSION)"
+	@$(PYTHON) -m venv $(CACHE)/uv-$(UV_VERSION)
+	@$(CACHE)/uv-$(UV_VERSION)/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+.venv/.ready: pyproject.toml uv.lock | $(UV)
+	@$(UV) sync --quiet --locked --python $(PYTHON)
+	@touch $@
+
+venv: .venv/.ready ## the environment, with .venv/bin/queuectl
+
+lint: venv ## style, types, architecture
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+test: lint ## everything that CI runs; with the real control plane where it is built or RIG=require
+	@if [ "$(RIG)" = require ]; then $(BIN)/python -m tests.rig.build; fi
+	@SAMPLE=1 $(MAKE) --no-print-directory proof-release
+	@$(BIN)/python -m pytest -q
+
+unit: venv ## the tests that need no control plane
+	@RIG=off $(BIN)/python -m pytest -q
+
+rig-build: venv ## build the real control plane into the cache (about 15 minutes, once)
+	@$(BIN)/python -m tests.rig.build --kubectl
+
+rig: venv ## run a real control plane with four fake nodes, until Ctrl-C
+	@$(BIN)/python -m tests.rig
+
+proof-release: venv ## every claim about release, measured (SAMPLE=1: a fixed sample)
+	@$(BIN)/python -m tests.proofs.release
+
+api: venv ## write api/ from the models
+	@$(BIN)/python -m queuectl.contract.publish
+
+bench: venv ## the benchmarks, one JSON line each
+	@for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+
+clean: ## remove the environment and caches of this checkout
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
