@@ -28,7 +28,7 @@ def install_crds(control_plane: ControlPlane) -> str:
         return f"no definitions of queuectl.io: {error}"
 
 
-async def serve(control_plane: ControlPlane, kubectl: str, crds: str) -> None:
+async def serve(control_plane: ControlPlane, path: str, crds: str) -> None:
     """Play the nodes and print how to look at them, until SIGINT or SIGTERM. Raises RigError when a program dies."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -40,9 +40,9 @@ async def serve(control_plane: ControlPlane, kubectl: str, crds: str) -> None:
         print(
             f"rig: {build.VERSION} at {control_plane.server}, ready in {control_plane.start_seconds:.1f} s; {crds}\n"
             f"rig: {NODES} nodes x {GPUS} GPUs in {RACKS} racks; logs and audit log in {control_plane.folder}\n\n"
-            f"  export KUBECONFIG={config}\n"
-            f"  {kubectl} get nodes -L example.com/rack\n"
-            f"  {kubectl} create job hello --image=none && {kubectl} get pods -o wide\n\n"
+            f"  export KUBECONFIG={config}{path}\n"
+            "  kubectl get nodes -L example.com/rack\n"
+            "  kubectl create job hello --image=none && kubectl get pods -o wide\n\n"
             "rig: Ctrl-C ends it and removes everything",
             flush=True,
         )
@@ -61,12 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--native", action="store_true", help="with native PodGroups (scheduling.k8s.io/v1beta1)")
     options = parser.parse_args(arguments)
     folder = build.build({**build.PROGRAMS, **({} if options.no_kubectl else build.KUBECTL)})
-    kubectl = str(folder / "kubectl") if (folder / "kubectl").exists() else "kubectl"
+    path = f' PATH="{folder}:$PATH"' if (folder / "kubectl").exists() else ""
     # Before the loop has its handlers, a SIGTERM must unwind as Ctrl-C does, or the programs would be killed, not ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         with ControlPlane(native=options.native) as control_plane:
-            asyncio.run(serve(control_plane, kubectl, install_crds(control_plane)))
+            asyncio.run(serve(control_plane, path, install_crds(control_plane)))
     except RigError as error:
         print(f"rig: {error}", file=sys.stderr)
         return 1

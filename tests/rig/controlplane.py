@@ -116,6 +116,7 @@ class ControlPlane:
         self.native = native
         self._binaries = binaries
         self._processes: dict[str, Process] = {}
+        self._readiness: dict[str, str] = {}  # URL that says when a program is ready
         self._folders: list[Folder] = []
         self._tls: ssl.SSLContext | None = None
         self.start_seconds = 0.0
@@ -136,7 +137,7 @@ class ControlPlane:
         began = time.monotonic()
         binaries = self._binaries or build.binaries()
         if binaries is None:
-            raise RigError("the control plane is not built: run `make rig-build` (python -m tests.rig.build)")
+            raise RigError("the control plane is not built: run python -m tests.rig.build")
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix="queuectl-rig-"))
             self._folders.append(Folder(folder))
@@ -152,7 +153,7 @@ class ControlPlane:
         admin = self.pki.client("admin", ADMIN_GROUPS)
         self._tls = ssl.create_default_context(cafile=self.pki.ca_file)
         self._tls.load_cert_chain(admin.certificate, admin.key)
-        self.admin_kubeconfig = self.kubeconfig("admin", ADMIN_GROUPS)
+        self.admin_kubeconfig = self.kubeconfig("admin", ADMIN_GROUPS).rename(self.folder / "admin.kubeconfig")
         try:
             self._start(binaries, data)
         except BaseException:
@@ -278,6 +279,19 @@ class ControlPlane:
         """The process of that name (``etcd``, ``kube-apiserver`` …, or one that was spawned). Raises KeyError."""
         return self._processes[name]
 
+    def restart(self, name: str) -> float:
+        """End one of the four programs and start it again as it was (etcd with its data); seconds until it is ready.
+
+        Watches of the API server are cut by it, and its clients are refused meanwhile. It blocks: call it in a thread
+        (asyncio.to_thread) where a fake kubelet runs in the same event loop.
+        """
+        began = time.monotonic()
+        old = self._processes[name]
+        old.stop(1.0)  # the API server would wait for its watches to end, which the others' never do
+        self._processes[name] = process = old.again()
+        self._ready(process, self._readiness[name])
+        return time.monotonic() - began
+
     def check(self) -> None:
         """Raise RigError, with the end of its log, when one of the four programs has died."""
         for name in build.PROGRAMS:
@@ -341,6 +355,7 @@ class ControlPlane:
             raise RigError(f"POST {path}: {status} {reply}")
 
     def _ready(self, process: Process, url: str) -> None:
+        self._readiness[process.name] = url
         parts = urlsplit(url)
 
         def answers() -> bool:

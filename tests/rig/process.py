@@ -94,11 +94,13 @@ class Process:
     ) -> None:
         self.name = name
         self.log = log
+        self._argv = [str(argument) for argument in argv]
+        self._environment = environment
         log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with log.open("ab") as output:
                 self._child = subprocess.Popen(
-                    [str(a) for a in argv],
+                    self._argv,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -119,6 +121,10 @@ class Process:
     def returncode(self) -> int | None:
         """None while it runs, else its exit code (negative: the signal that ended it)."""
         return self._child.poll()
+
+    def again(self) -> Process:
+        """A new child with the same command line, its output appended to the same log."""
+        return Process(self.name, self._argv, self.log, self._environment)
 
     def tail(self, lines: int = TAIL) -> str:
         """The last lines of its log, or a note that there is none."""
