@@ -4,7 +4,7 @@ UV_VERSION := 0.13.9
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/queuectl
 UV := $(CACHE)/uv-$(UV_VERSION)/bin/uv
 BIN := .venv/bin
-RIG ?= auto
+RIG ?=
 export RIG
 export UV_PYTHON_DOWNLOADS := never
 

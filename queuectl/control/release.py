@@ -154,7 +154,10 @@ class Release:
             step = (owner.metadata.annotations or {}).get(names.SUSPENSION) if owner is not None else None
             if owner is not None and owner.spec.suspend and step == f"{status.get('round') or 0}:suspended":
                 yield self._on_owner(Step.RESUME, gang, owner, int(status.get("round") or 0), fence, suspend=False)
-            if (intent := self.intents.get(gang)) is not None:
+            intent = self.intents.get(gang)
+            if intent is not None and intent.admit.round <= int(status.get("round") or 0):
+                del self.intents[gang]  # a round is used once: this one was recorded and given back
+            elif intent is not None:
                 yield from self._admit(gang, group, owner, intent, fence)
 
     def _admit(self, gang: str, group: Custom, owner: Job | None, intent: Intent, fence: int) -> Iterator[Write]:

@@ -1,0 +1,125 @@
+"""The audit log as judge: what was promised must hold in the order in which the API server stored the writes."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from queuectl.contract.v1alpha1 import parse_slots
+from tests.rig.audit import Event, bindings, gate_removals, gates_of, in_order
+
+GATE = "queuectl.io/admission"
+RECORD = "queuectl.io/admission"
+GPU = "nvidia.com/gpu"
+
+
+class Verdict(Struct):
+    """What was found. All lists of offences must be empty."""
+
+    removals: int = 0
+    before_record: list[str] = []
+    by_others: list[str] = []
+    strange_bindings: list[str] = []
+    most_over: int = 0  # GPUs over a node's allocatable, at the worst event
+    events: int = 0
+
+    @property
+    def clean(self) -> bool:
+        """No promise was broken."""
+        return not (self.before_record or self.by_others or self.strange_bindings or self.most_over)
+
+    def text(self) -> str:
+        """In one line."""
+        return (
+            f"{self.removals} gates removed: {len(self.before_record)} before their record, {len(self.by_others)} by others; "
+            f"{len(self.strange_bindings)} bindings not by kube-scheduler; at most {self.most_over} GPUs over on a node "
+            f"in {self.events} events"
+        )
+
+
+def judge(events: Iterable[Event], namespace: str, account: str, gpus: Mapping[str, int]) -> Verdict:
+    """Judge one namespace. ``account`` may remove gates; ``gpus`` is each node's allocatable.
+
+    A gate may go when the latest stored status of the pod's PodGroup (by owner) holds, in the current round, a slot on
+    the node that the pod is pinned to; or when the same write leaves on the pod its own record for that node.
+    """
+    seen = [e for e in in_order(events) if e.object_ref.namespace == namespace]
+    verdict = Verdict(events=len(seen))
+    removed = {(r.event.audit_id, r.uid): r for r in gate_removals(seen)}
+    owner_of_group: dict[str, str] = {}  # PodGroup UID → UID of its owner
+    admissions: dict[str, dict[str, Any]] = {}  # owner or PodGroup UID → admission
+    holding: dict[str, tuple[str, int]] = {}
+    used: dict[str, int] = defaultdict(int)
+    for event in seen:
+        obj, resource = event.response_object, event.object_ref.resource
+        if resource == "podgroups" and obj.get("kind") == "PodGroup":
+            for reference in obj["metadata"].get("ownerReferences") or ():
+                owner_of_group[obj["metadata"]["uid"]] = reference["uid"]
+            uid = obj["metadata"]["uid"]
+            admissions[owner_of_group.get(uid, uid)] = (obj.get("status") or {}).get("admission") or {}
+        if resource != "pods" or obj.get("kind") != "Pod":
+            continue
+        removal = removed.get((event.audit_id, event.uid))
+        if removal is not None:
+            verdict.removals += 1
+            if removal.user != account:
+                verdict.by_others.append(f"{removal.name} by {removal.user}")
+            if not _recorded(obj, admissions):
+                verdict.before_record.append(removal.name)
+        _hold(obj, event, holding, used)
+        for node, amount in used.items():
+            verdict.most_over = max(verdict.most_over, amount - gpus.get(node, 0))
+    verdict.strange_bindings = [
+        f"{b.name} by {b.user}"
+        for b in bindings(events)
+        if b.namespace == namespace and b.user != "system:kube-scheduler"
+    ]
+    return verdict
+
+
+def pinned(pod: Mapping[str, Any]) -> str:
+    """The node that a pod's affinity pins it to, empty when none."""
+    affinity = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    for term in affinity.get("nodeSelectorTerms") or ():
+        for field in term.get("matchFields") or ():
+            if field["key"] == "metadata.name":
+                return str(field["values"][0])
+    return ""
+
+
+def _recorded(pod: Mapping[str, Any], admissions: Mapping[str, Mapping[str, Any]]) -> bool:
+    node = pinned(pod)
+    own = (pod["metadata"].get("annotations") or {}).get(RECORD)
+    if own is not None:
+        return bool(json.loads(own)["node"] == node)
+    for reference in pod["metadata"].get("ownerReferences") or ():
+        admission = admissions.get(reference["uid"]) or {}
+        for assignment in admission.get("assignments") or ():
+            if assignment["node"] == node and parse_slots(assignment["slots"]):
+                return True
+    return False
+
+
+def _hold(pod: Mapping[str, Any], event: Event, holding: dict[str, tuple[str, int]], used: dict[str, int]) -> None:
+    """Keep the sum of what released pods request on each node, from their release to their end."""
+    uid = pod["metadata"]["uid"]
+    before = holding.pop(uid, None)
+    if before is not None:
+        used[before[0]] -= before[1]
+    node = pod["spec"].get("nodeName") or pinned(pod)
+    gone = event.verb == "delete" and pod["metadata"].get("deletionTimestamp") is None
+    unbound_and_leaving = pod["metadata"].get("deletionTimestamp") and not pod["spec"].get("nodeName")
+    over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    if GATE in gates_of(pod) or not node or over or gone or unbound_and_leaving:
+        return
+    amount = sum(
+        int(((c.get("resources") or {}).get("requests") or {}).get(GPU, 0)) for c in pod["spec"].get("containers") or ()
+    )
+    holding[uid] = (node, amount)
+    used[node] += amount
