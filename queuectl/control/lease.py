@@ -26,6 +26,7 @@ from msgspec import Struct
 from queuectl.contract.foreign import LEASES, Lease, LeaseSpec
 from queuectl.control.ports import Clock, Cluster, ClusterError, Conflict, NotFound, Throttled
 
+_TICK = 0.001  # seconds; no request is answered in less, and clocks are not read more finely
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -187,9 +188,9 @@ class Leadership:
         """Renew until that fails for too long, or somebody else holds the lease. Returns why it is lost."""
         wait = _jitter(self.terms.step)
         while True:
-            await self._clock.sleep(min(wait, max(0.0, self._until - self._clock.monotonic())))
+            await self._clock.sleep(min(wait, max(_TICK, self._until - self._clock.monotonic())))
             left = self._until - self._clock.monotonic()
-            if left <= 0:
+            if left < _TICK:
                 return (
                     f"not renewed for {self.terms.duration - self.terms.margin:g} s: {self.trouble or 'we were paused'}"
                 )
