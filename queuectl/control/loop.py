@@ -216,9 +216,12 @@ class Controller:
 
     def _accept(self, plan: Plan) -> None:
         for action in plan.actions:
+            before = self.release.intents.get(action.gang)
             self.release.accept(action)
             self.metrics.decided(action)
             match action:
+                case Admit() if before is not None and before.admit.round == action.round:
+                    pass  # the same admission, with one more of its members
                 case Admit():
                     self._blockers.forget(action.gang)
                     log.info(
@@ -252,9 +255,10 @@ class Controller:
         self.source.touched = deferred
         for write in self._blockers.next_writes(fence, now):
             self.actuator.offer(write)
-        if self._queues_stale and now - self._queues_looked >= 1.0:
+        interval = self.configuration.queue_status_interval / 1000
+        if self._queues_stale and now - self._queues_looked >= interval:
             self._queues_looked, self._queues_stale = now, False
-            for queue in self.engine.queues():
+            for queue in self.engine.view().queues:
                 self._queues.show(queue.name, queue_fields(queue), queue.misfits[0] if queue.misfits else None)
         for write in self._queues.next_writes(fence, now, wall):
             self.actuator.offer(write)
@@ -263,7 +267,7 @@ class Controller:
         dues = (self.actuator.ledger.next_due(now), self._blockers.next_due(now), self._queues.next_due(now))
         later.extend(max(due - now, 0.01) for due in dues if due is not None)
         if self._queues_stale:
-            later.append(max(0.0, 1.0 - (now - self._queues_looked)))
+            later.append(max(0.0, interval - (now - self._queues_looked)))
         return later
 
 
@@ -272,7 +276,11 @@ def queue_fields(queue: QueueView) -> dict[str, Any]:
     return {
         "allocated": _listed(queue.usage),
         "pending": _listed(queue.pending),
-        "counts": {"pending": queue.waiting, "admitted": queue.admitted, "running": queue.running},
+        "counts": {
+            "pending": queue.gangs_pending,
+            "admitted": queue.gangs_admitted,
+            "running": queue.gangs_running,
+        },
     }
 
 

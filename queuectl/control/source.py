@@ -183,6 +183,8 @@ class Source:
             yield from self._occupant(pod)
             return
         before = self.pods.get(uid)
+        if before is not None and older(pod.metadata.resource_version, before.version):
+            return
         known = translate.controller(pod.metadata)
         job = known[1] if known else ""
         gang = self._gang_uid(pod, job)
@@ -266,7 +268,10 @@ class Source:
 
     def _group(self, group: Custom) -> Iterator[Change]:
         meta = group.metadata
-        fresh = meta.uid not in self.groups
+        before = self.groups.get(meta.uid)
+        if before is not None and older(meta.resource_version, before.metadata.resource_version):
+            return
+        fresh = before is None
         self.groups[meta.uid] = group
         self._named[meta.namespace, meta.name] = meta.uid
         for reference in meta.owner_references:
@@ -315,6 +320,9 @@ class Source:
         yield GangGone(uid)
 
     def _job(self, job: Job) -> Iterator[Change]:
+        before = self.jobs.get(job.metadata.uid)
+        if before is not None and older(job.metadata.resource_version, before.metadata.resource_version):
+            return
         self.jobs[job.metadata.uid] = job
         group = self.group_of_job.get(job.metadata.uid)
         if group is None:
@@ -374,3 +382,11 @@ class Source:
     def gang(self, uid: str) -> Gang | None:
         """The gang as last told to the engine."""
         return self._gangs.get(uid)
+
+
+def older(one: str, other: str) -> bool:
+    """Whether one version of an object precedes another: an event that was overtaken by the answer to our own write.
+
+    Versions of one object are comparable integers (KEP-5504); whatever is not a number is taken as new.
+    """
+    return one.isdigit() and other.isdigit() and int(one) < int(other)

@@ -207,11 +207,12 @@ def _level_sentence(reason: Reason, it: LevelEvidence) -> str:
     if it.resource:
         need, have = show(it.resource, it.short_need), show(it.resource, it.short_have)
         short = f"; short of {it.resource}: {need} a pod, {have} free there"
-    best = f"the best, {it.best}," if it.best and it.level else "which"
+    best = f": the best, {it.best}," if it.best and it.level else ", which"
     if reason is Reason.NEVER_FITS:
-        return f"{it.need} pods can never fit into {domain}: even empty, {best} has room for {it.ever}"
+        even = best.replace(", which", "; even empty, it").replace(": the best", "; even empty, the best")
+        return f"{it.need} pods can never fit into {domain}{even} has room for {it.ever}"
     count = f" ({it.domains} looked at)" if it.domains > 1 else ""
-    return f"{it.need} pods must fit into {domain}{count}: {best} has room for {it.have}{short}"
+    return f"{it.need} pods must fit into {domain}{count}{best} has room for {it.have}{short}"
 
 
 def remedy(misfit: Misfit) -> str:

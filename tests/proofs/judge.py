@@ -10,9 +10,9 @@ from typing import Any
 from msgspec import Struct
 
 from queuectl.contract.v1alpha1 import parse_slots
-from tests.rig.audit import Event, bindings, gate_removals, gates_of, in_order
+from tests.proofs.stage import gated
+from tests.rig.audit import Event, bindings, gate_removals, in_order
 
-GATE = "queuectl.io/admission"
 RECORD = "queuectl.io/admission"
 GPU = "nvidia.com/gpu"
 
@@ -116,7 +116,7 @@ def _hold(pod: Mapping[str, Any], event: Event, holding: dict[str, tuple[str, in
     gone = event.verb == "delete" and pod["metadata"].get("deletionTimestamp") is None
     unbound_and_leaving = pod["metadata"].get("deletionTimestamp") and not pod["spec"].get("nodeName")
     over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    if GATE in gates_of(pod) or not node or over or gone or unbound_and_leaving:
+    if gated(dict(pod)) or not node or over or gone or unbound_and_leaving:
         return
     amount = sum(
         int(((c.get("resources") or {}).get("requests") or {}).get(GPU, 0)) for c in pod["spec"].get("containers") or ()
