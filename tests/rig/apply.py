@@ -85,7 +85,8 @@ def _established(control_plane: ControlPlane, path: str, document: dict[str, Any
     end = time.monotonic() + ESTABLISH_SECONDS
     conditions: list[dict[str, Any]] = []
     while time.monotonic() < end:
-        conditions = control_plane.request("GET", path)[1].get("status", {}).get("conditions", [])
+        # A moment after its creation, the status is there but its conditions are null.
+        conditions = control_plane.request("GET", path)[1].get("status", {}).get("conditions") or []
         established = any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
         if established and control_plane.request("GET", f"{collection}?limit=1")[0] == 200:
             return

@@ -9,6 +9,7 @@ file, so wait for what you expect (:meth:`AuditLog.wait`) rather than read once.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ import msgspec
 from tests.rig.client import WAIT_SECONDS, eventually
 
 GATE = "queuectl.io/admission"
+_NONE = msgspec.Raw(b"null")
 
 
 class User(msgspec.Struct):
@@ -48,22 +50,57 @@ class ResponseStatus(msgspec.Struct):
     message: str = ""
 
 
-class Event(msgspec.Struct, rename="camel"):
-    """One line. Bodies are there for writes of pods, Jobs, leases and our own resources only."""
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Gate(msgspec.Struct):
+    name: str
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    scheduling_gates: list[_Gate] = []
+
+
+class _Reply(msgspec.Struct):
+    """The part of a reply that the helpers read."""
+
+    kind: str = ""
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class Event(msgspec.Struct, rename="camel", dict=True):
+    """One line. Bodies are there for writes of pods, Jobs, leases and our own resources only.
+
+    They are kept as text and decoded at each access: thousands of decoded pods would fill the memory.
+    """
 
     stage: str
     verb: str
     user: User
-    request_uri: str = msgspec.field(name="requestURI")
     stage_timestamp: dt.datetime
     request_received_timestamp: dt.datetime
+    request_uri: str = msgspec.field(name="requestURI")
     audit_id: str = msgspec.field(name="auditID", default="")
     user_agent: str = ""
     object_ref: ObjectRef = msgspec.field(default_factory=ObjectRef)
     response_status: ResponseStatus = msgspec.field(default_factory=ResponseStatus)
-    request_object: Any = None
-    response_object: Any = None
+    request_raw: msgspec.Raw = msgspec.field(name="requestObject", default=_NONE)
+    response_raw: msgspec.Raw = msgspec.field(name="responseObject", default=_NONE)
     annotations: dict[str, str] = {}
+
+    @property
+    def request_object(self) -> Any:
+        """The body that was sent (of a patch: the patch), None when it was not kept."""
+        return msgspec.json.decode(self.request_raw)
+
+    @property
+    def response_object(self) -> Any:
+        """The reply's body: the object as stored, or a Status; None when it was not kept."""
+        return msgspec.json.decode(self.response_raw)
 
     @property
     def what(self) -> str:
@@ -74,18 +111,23 @@ class Event(msgspec.Struct, rename="camel"):
     @property
     def name(self) -> str:
         """Name of the object, also of one that was just created."""
-        return self.object_ref.name or str(self._reply_meta().get("name", ""))
+        return self.object_ref.name or self._reply.metadata.name
 
     @property
     def uid(self) -> str:
         """UID of the object in the reply, empty when the reply holds none."""
-        return str(self._reply_meta().get("uid", ""))
+        return self._reply.metadata.uid
 
     @property
     def version(self) -> int:
         """resourceVersion of the object in the reply, 0 when the reply holds none (a refusal, an eviction)."""
-        text = str(self._reply_meta().get("resourceVersion", ""))
+        text = self._reply.metadata.resource_version
         return int(text) if text.isdigit() else 0
+
+    @property
+    def kind(self) -> str:
+        """Kind of the object in the reply, empty when the reply holds none."""
+        return self._reply.kind
 
     @property
     def dry_run(self) -> bool:
@@ -102,12 +144,15 @@ class Event(msgspec.Struct, rename="camel"):
             and not self.dry_run
         )
 
-    def _reply_meta(self) -> dict[str, Any]:
-        reply = self.response_object
-        if isinstance(reply, dict) and reply.get("kind") != "Status":
-            meta = reply.get("metadata")
-            return meta if isinstance(meta, dict) else {}
-        return {}
+    @property
+    def gates(self) -> list[str]:
+        """Names of the scheduling gates of the pod in the reply."""
+        return [gate.name for gate in self._reply.spec.scheduling_gates]
+
+    @functools.cached_property
+    def _reply(self) -> _Reply:
+        reply = msgspec.json.decode(self.response_raw, type=_Reply | None)
+        return _Reply() if reply is None or reply.kind == "Status" else reply
 
 
 class GateRemoval(NamedTuple):
@@ -167,7 +212,7 @@ class AuditLog:
         def found() -> list[GateRemoval]:
             return [r for r in gate_removals(self.events()) if r.namespace == namespace]
 
-        return await eventually(lambda: (r := found()) if len(r := found()) >= count else [], deadline, "removals")
+        return await eventually(lambda: r if len(r := found()) >= count else [], deadline, "gate removals")
 
     async def bindings(self, count: int, namespace: str, deadline: float = WAIT_SECONDS) -> list[Binding]:
         """Wait for at least ``count`` bindings in a namespace and return all of them."""
@@ -179,28 +224,27 @@ class AuditLog:
 
 
 def in_order(events: Iterable[Event]) -> list[Event]:
-    """Stored writes with an object in the reply, in the order in which the store took them."""
-    return sorted((e for e in events if e.stored and e.version), key=lambda e: e.version)
+    """Stored writes with an object in the reply, in the order in which the store took them.
 
-
-def gates_of(pod: Any) -> list[str]:
-    """Names of a pod's scheduling gates."""
-    return [gate["name"] for gate in (pod.get("spec") or {}).get("schedulingGates") or []]
+    A write that changed nothing answers with the version it found: it comes after the one that made it.
+    """
+    stored = [event for event in events if event.stored and event.version]
+    return sorted(stored, key=lambda event: (event.version, event.request_received_timestamp))
 
 
 def gate_removals(events: Iterable[Event], gate: str = GATE) -> list[GateRemoval]:
     """Pod writes after which ``gate`` is gone while the pod's preceding version had it, in the order of the store.
 
     A pod whose creation is not among the events counts as gated before its first write when that write's request
-    speaks of gates; so a reader that starts in the middle of a run still sees removals.
+    names schedulingGates; so a reader that starts in the middle of a run still sees removals.
     """
     gated: dict[str, bool] = {}
     removals = []
     for event in in_order(events):
-        if event.object_ref.resource != "pods" or event.response_object.get("kind") != "Pod":
+        if event.kind != "Pod":
             continue
-        now = gate in gates_of(event.response_object)
-        before = gated.get(event.uid, event.verb != "create" and _speaks_of_gates(event.request_object))
+        now = gate in event.gates
+        before = gated.get(event.uid, event.verb != "create" and b"schedulingGates" in bytes(event.request_raw))
         gated[event.uid] = now
         if before and not now and event.verb in {"patch", "update"}:
             removals.append(
@@ -209,10 +253,6 @@ def gate_removals(events: Iterable[Event], gate: str = GATE) -> list[GateRemoval
                 )
             )
     return removals
-
-
-def _speaks_of_gates(request: Any) -> bool:
-    return b"schedulingGates" in msgspec.json.encode(request)
 
 
 def bindings(events: Iterable[Event]) -> list[Binding]:

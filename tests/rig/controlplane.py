@@ -72,9 +72,16 @@ AUDIT_POLICY: dict[str, Any] = {
                 {"group": "queuectl.io"},
             ],
         },
+        # Each namespace that goes away is searched for objects of every kind: some 60 lists, which say nothing.
+        {
+            "level": "None",
+            "verbs": ["list", "watch", "get"],
+            "users": ["system:apiserver", "system:serviceaccount:kube-system:namespace-controller"],
+        },
+        {"level": "Metadata", "verbs": ["list", "watch"]},
         {
             "level": "Metadata",
-            "verbs": ["list", "watch", "get"],
+            "verbs": ["get"],
             "resources": [
                 {"group": "", "resources": ["pods", "nodes", "namespaces"]},
                 {"group": "batch", "resources": ["jobs"]},
@@ -270,7 +277,12 @@ class ControlPlane:
         return time.monotonic() - began
 
     def spawn(self, name: str, argv: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> Process:
-        """Start a further program (a controller under test, say) with its log in our folder; it ends when we stop."""
+        """Start a further program (a controller under test, say) with its log in our folder; it ends when we stop.
+
+        A name can be used again once its process has ended; else RigError.
+        """
+        if name in self._processes and self._processes[name].returncode is None:
+            raise RigError(f"{name} is running already (process {self._processes[name].pid})")
         process = Process(name, argv, self.folder / "logs" / f"{name}.log", environment)
         self._processes[name] = process
         return process
