@@ -134,7 +134,10 @@ async def test_jumping_wall_clocks_change_nothing(store: Store, hours: int) -> N
     await asyncio.sleep(10)
     a.clock.skew = hours * 3_600_000
     await asyncio.sleep(30)
+    a.connection.hang = "before"  # the record stands still when the candidate's clock jumps
     b.clock.skew = hours * 3_600_000
+    await asyncio.sleep(4)
+    a.connection.hang = ""
     await asyncio.sleep(30)
     assert a.leading
     assert not b.spans
@@ -277,6 +280,25 @@ async def test_short_trouble_is_survived_and_shown(store: Store, error: ClusterE
 def test_terms_without_a_margin_are_refused() -> None:
     with pytest.raises(ValueError, match="margin"):
         Terms(duration=5, margin=5)
+
+
+async def test_the_check_of_writes_finds_a_process_that_does_not_ask_whether_it_may(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = Process(store, "a"), Process(store, "b")
+    a.start()
+    await until(lambda: a.leading)
+    monkeypatch.setattr(a.leadership, "fresh", lambda: True)
+    b.start()
+    await asyncio.sleep(5)
+    a.clock.running.clear()
+    await until(lambda: b.leading)
+    await asyncio.sleep(1)
+    a.clock.running.set()
+    await asyncio.sleep(1)
+    with pytest.raises(AssertionError, match=r"a wrote with fence 1 .* after fence 2 had begun"):
+        check_exclusive(a, b)
+    await stop(a, b)
 
 
 def heal(process: Process) -> None:
