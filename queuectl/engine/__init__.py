@@ -1,1 +1,5 @@
-"""The verbs: pure, synchronous, deterministic. ``Engine.observe(change)`` in, ``Engine.decide(now) -> Plan`` out."""
+"""The verbs: ``Engine.observe(change)`` and ``Engine.decide(now) -> Plan``, pure, synchronous and deterministic.
+
+Read in this order: ``engine`` (the pipeline on one screen), ``standing`` and ``slots`` (a gang's life), ``state`` with
+``fleet`` and ``branches`` (what is charged where), ``ordering`` (whose turn), ``placement`` (one gang onto the nodes).
+"""

@@ -1,0 +1,84 @@
+"""What a gang asks placement for: its core while it waits, then its extras one by one; and how an answer is numbered."""
+
+from __future__ import annotations
+
+from queuectl.engine.request import Fit, Group, Request
+from queuectl.engine.standing import Standing
+from queuectl.model.gangs import Place, Role, Stage
+
+
+def core_request(standing: Standing) -> tuple[Request, tuple[tuple[int, ...], ...]]:
+    """The request for the slots of the core that nobody holds yet, and the slots of each of its groups, ascending.
+
+    Equal shapes are one group, unless their role must or should stay together by itself. Every shape must be known.
+    """
+    gang = standing.seen
+    filler = standing.filler()
+    groups: dict[tuple[object, ...], list[int]] = {}
+    kinds: dict[tuple[object, ...], Group] = {}
+    for slot in standing.core():
+        if slot in standing.closed or slot in standing.charges:
+            continue
+        role, shape = standing.role_of(slot), standing.shape_of(slot, filler.get(slot))
+        if role is None or shape is None:
+            continue  # readiness holds the gang back until every shape is known
+        own = role.required is not None or role.preferred is not None
+        kind = (shape, role.name if own else "")
+        groups.setdefault(kind, []).append(slot)
+        kinds[kind] = Group(shape, len(groups[kind]), role.required, role.preferred)
+    held = [slot for slot in standing.core() if slot in standing.charges]
+    anchor = standing.charges[held[0]].node if held and gang.required is not None else None
+    return Request(tuple(kinds.values()), gang.required, anchor), tuple(tuple(slots) for slots in groups.values())
+
+
+def single_request(standing: Standing, slot: int) -> Request | None:
+    """The request for one more member, inside the domains that the gang must share; None while its shape is unknown."""
+    gang = standing.seen
+    role = standing.role_of(slot)
+    shape = standing.shape_of(slot, standing.filler().get(slot))
+    if role is None or shape is None:
+        return None
+    level = role.required or gang.required
+    peers = [
+        charge.node
+        for key, charge in sorted((key, charge) for key, charge in standing.charges.items() if isinstance(key, int))
+        if key != slot and (role.required is None or standing.role_of(key) == role)
+    ]
+    return Request((Group(shape, 1),), level, peers[0] if peers and level is not None else None)
+
+
+def places(standing: Standing, fit: Fit, slots: tuple[tuple[int, ...], ...]) -> tuple[Place, ...]:
+    """Slots on nodes, sorted by slot: each group's slots in order over its nodes in order, so neighbours stay close.
+
+    Slots of the core that are held already are part of the record, where they are.
+    """
+    found = [
+        Place(slot, standing.charges[slot].node) for slot in standing.core() if slot in standing.charges
+    ]
+    for group, nodes in zip(slots, fit.nodes, strict=True):
+        order = [node for node, count in nodes for _ in range(count)]
+        found.extend(Place(slot, node) for slot, node in zip(group, order, strict=True))
+    return tuple(sorted(found, key=lambda place: place.slot))
+
+
+def extra_slots(standing: Standing) -> tuple[tuple[int, str], ...]:
+    """(slot, member) of gated members beyond the core that were promised nothing yet, by slot."""
+    core = set(standing.core())
+    return tuple(
+        sorted(
+            (slot, uid)
+            for uid, slot in standing.slot_of.items()
+            if slot not in core
+            and standing.members[uid].stage is Stage.GATED
+            and not standing.members[uid].leaving
+            and uid not in standing.extras
+        )
+    )
+
+
+def levels(standing: Standing) -> tuple[str, ...]:
+    """The levels that the gang or its roles require."""
+    gang = standing.gang
+    roles: tuple[Role, ...] = gang.roles if gang else ()
+    named = (gang.required if gang else None, *(role.required for role in roles))
+    return tuple(dict.fromkeys(level for level in named if level is not None))

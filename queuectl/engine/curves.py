@@ -1,0 +1,207 @@
+"""The exact answer to "which nodes": the best cost of placing every possible part of a gang into every domain.
+
+``f_d(k)``, the least cost of ``k`` members in domain ``d``, is the min-plus convolution of its children's curves plus what
+touching ``d`` itself costs. Costs are the objective's terms, lexicographic, packed into one integer: they add term by
+term, and comparing the integers compares the terms in order. Domains that look alike share one curve.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from msgspec import Struct
+
+from queuectl.engine.fleet import Fleet
+from queuectl.engine.rooms import Tally
+from queuectl.model.resources import GPU, Amounts
+
+BUDGET = 1_000_000  # merge steps of about 0.15 µs: the most one decision may cost is about 0.15 s
+_TERM = 48  # bits a term: a domain's GPUs in thousandths stay below 2^48 up to 10^11 devices
+_FIELD = 20  # bits a group's count within a state, with one guard bit: up to 524,287 members of a shape
+
+
+class Need(Struct, frozen=True):
+    """One group of equal members as the curves see it. ``level`` is the one whose domain must hold all of them, or -1."""
+
+    room: Tally
+    requests: Amounts
+    count: int
+    level: int = -1
+
+    @property
+    def gpus(self) -> int:
+        """GPU units a member takes."""
+        return next((amount for name, amount in self.requests if name == GPU), 0)
+
+
+class Curve(Struct):
+    """Cost by state (counts per group, packed), and how each state is put together from alike children."""
+
+    number: int
+    cost: dict[int, int]
+    steps: list[tuple[int, dict[int, int]]]  # (child curve, state -> what that child took), in order of merging
+
+
+class Objective:
+    """Packs the terms of engine.md §4: domains touched, then breakage, then leftover, each coarse to fine."""
+
+    def __init__(self, levels: int) -> None:
+        self.levels = levels
+
+    def touch(self, level: int, free: int, installed: int, taken: int) -> int:
+        """Cost of touching one domain with ``free`` of ``installed`` GPUs and taking ``taken`` of them."""
+        left = free - taken
+        broken = installed if 0 < installed == free and left > 0 else 0
+        return self.term(0, level, 1) + self.term(1, level, broken) + self.term(2, level, left)
+
+    def term(self, kind: int, level: int, value: int) -> int:
+        """One term at its place: ``kind`` 0 touched, 1 breakage, 2 leftover."""
+        return value << (_TERM * (3 * self.levels - 1 - kind * self.levels - level))
+
+
+class Curves:
+    """Curves of one request, built bottom up on demand. ``exhausted`` once the budget is spent; then nothing is proven."""
+
+    def __init__(self, fleet: Fleet, needs: tuple[Need, ...], free: Tally, installed: Tally, budget: int = BUDGET) -> None:
+        self._fleet, self._needs, self._free, self._installed = fleet, needs, free, installed
+        self._gpus = [need.gpus for need in needs]
+        self._objective = Objective(len(fleet.starts))
+        self._guards = sum(1 << (_FIELD * number + _FIELD - 1) for number in range(len(needs)))
+        self.whole = sum(need.count << (_FIELD * number) for number, need in enumerate(needs))
+        self._curves: list[Curve] = []
+        self._by_signature: dict[object, int] = {}
+        self._of: dict[tuple[int, int], int] = {}
+        self._budget = budget
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the budget is spent."""
+        return self._budget < 0
+
+    def cost(self, level: int, domain: int) -> int | None:
+        """Least cost of the whole request inside one domain, the domain itself included; None when it does not fit."""
+        return self._curves[self._curve(level, domain)].cost.get(self.whole)
+
+    def rows(self, level: int, domain: int) -> list[dict[int, int]]:
+        """The placement behind ``cost``: per group, row -> members."""
+        found: list[dict[int, int]] = [{} for _ in self._needs]
+        self._unfold(level, domain, self.whole, found)
+        return found
+
+    def _curve(self, level: int, domain: int) -> int:
+        known = self._of.get((level, domain))
+        if known is None:
+            known = self._leaf(domain) if level == len(self._fleet.starts) - 1 else self._inner(level, domain)
+            self._of[level, domain] = known
+        return known
+
+    def _children(self, level: int, domain: int) -> range:
+        rows = self._fleet.rows_of(level, domain)
+        below = self._fleet.domain[level + 1]
+        return range(int(below[rows.start]), int(below[rows.stop - 1]) + 1) if rows else range(0)
+
+    def _leaf(self, row: int) -> int:
+        rooms = tuple(int(need.room.rows[row]) for need in self._needs)
+        free, installed = int(self._free.rows[row]), int(self._installed.rows[row])
+        # Several groups compete for the node's resources, so two nodes are alike only if all that is free is equal.
+        vector = tuple(int(column[row]) for column in self._fleet.free.values()) if len(rooms) > 1 else ()
+        signature = (rooms, free, installed, vector)
+        if (known := self._by_signature.get(signature)) is not None:
+            return known
+        level = len(self._fleet.starts) - 1
+        cost = {0: 0}
+        for state in self._packings(row, rooms):
+            cost[state] = self._objective.touch(level, free, installed, self._taken(state))
+        return self._add(signature, cost, [])
+
+    def _packings(self, row: int, rooms: tuple[int, ...]) -> list[int]:
+        """All states but 0 that fit a node together."""
+        found = [0]
+        free = {name: int(column[row]) for name, column in self._fleet.free.items()}
+        for number, need in enumerate(self._needs):
+            wider: list[int] = []
+            for state in found:
+                left = dict(free)
+                for other in range(number):
+                    taken = self._part(state, other)
+                    for name, amount in self._needs[other].requests:
+                        left[name] -= amount * taken
+                most = min(rooms[number], need.count)
+                if state:
+                    most = min(most, *(left[name] // amount for name, amount in need.requests))
+                wider.extend(state + (count << (_FIELD * number)) for count in range(most + 1))
+            self._budget -= len(wider)
+            found = wider
+        return found[1:]
+
+    def _inner(self, level: int, domain: int) -> int:
+        children = [self._curve(level + 1, child) for child in self._children(level, domain)]
+        free = installed = 0
+        named = True
+        if level >= 0:
+            free, installed = int(self._free.sums[level][domain]), int(self._installed.sums[level][domain])
+            named = bool(self._fleet.named[level][domain])
+        alike = Counter(child for child in children if len(self._curves[child].cost) > 1)
+        signature = (level, free, installed, named, tuple(sorted(alike.items())))
+        if (known := self._by_signature.get(signature)) is not None:
+            return known
+        cost, steps = {0: 0}, []
+        most = sum(need.count for need in self._needs)
+        for child, copies in sorted(alike.items()):
+            for _ in range(min(copies, most)):  # each child touched takes a member, so more copies cannot be touched
+                if self.exhausted:
+                    break
+                cost, choice = self._merge(cost, self._curves[child].cost)
+                steps.append((child, choice))
+        if level >= 0:
+            for state in cost:
+                if state:
+                    cost[state] += self._objective.touch(level, free, installed, self._taken(state))
+            for number, need in enumerate(self._needs):
+                if need.level == level:
+                    whole = (0, need.count) if named else (0,)
+                    cost = {state: value for state, value in cost.items() if self._part(state, number) in whole}
+        return self._add(signature, cost, steps)
+
+    def _merge(self, one: dict[int, int], other: dict[int, int]) -> tuple[dict[int, int], dict[int, int]]:
+        total, choice = dict(one), dict[int, int]()
+        limit, guards = self.whole | self._guards, self._guards
+        for state, cost in one.items():
+            for taken, price in other.items():
+                reached = state + taken
+                # The guard bit of a group survives the subtraction exactly when its count is not above the whole.
+                if taken and (limit - reached) & guards == guards:
+                    best = total.get(reached)
+                    if best is None or cost + price < best:
+                        total[reached] = cost + price
+                        choice[reached] = taken
+        self._budget -= len(one) * len(other)
+        return total, choice
+
+    def _unfold(self, level: int, domain: int, state: int, found: list[dict[int, int]]) -> None:
+        if level == len(self._fleet.starts) - 1:
+            for number, rows in enumerate(found):
+                if count := self._part(state, number):
+                    rows[domain] = count
+            return
+        curve = self._curves[self._curve(level, domain)]
+        taken: dict[int, list[int]] = {}
+        for child, choice in reversed(curve.steps):
+            if part := choice.get(state):
+                taken.setdefault(child, []).append(part)
+                state -= part
+        for child in self._children(level, domain):
+            if parts := taken.get(self._curve(level + 1, child)):
+                self._unfold(level + 1, child, parts.pop(), found)
+
+    def _part(self, state: int, number: int) -> int:
+        return state >> (_FIELD * number) & ((1 << _FIELD) - 1)
+
+    def _taken(self, state: int) -> int:
+        return sum(gpus * self._part(state, number) for number, gpus in enumerate(self._gpus) if gpus)
+
+    def _add(self, signature: object, cost: dict[int, int], steps: list[tuple[int, dict[int, int]]]) -> int:
+        curve = Curve(len(self._curves), cost, steps)
+        self._curves.append(curve)
+        self._by_signature[signature] = curve.number
+        return curve.number

@@ -1,0 +1,363 @@
+"""``observe`` what happened, ``decide`` what to do: the pipeline on one screen.
+
+A decision settles what changed, answers deadlines, completes gangs that already have their admission, and then admits
+gangs in turn until everybody left has been refused. It is called when something changed or a deadline has passed; a call
+that finds nothing changed costs microseconds. The plan depends on the facts, not on the order in which they came.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from queuectl.engine import deadlines, view
+from queuectl.engine.asks import core_request, extra_slots, places, single_request
+from queuectl.engine.lines import Batch, Offer
+from queuectl.engine.ordering import Turns
+from queuectl.engine.placement import Placement
+from queuectl.engine.readiness import blockers
+from queuectl.engine.renewal import admit, renew, torn
+from queuectl.engine.request import Fit, Refusal, Request
+from queuectl.engine.standing import LIVE, Extra, Phase, Standing
+from queuectl.engine.state import State
+from queuectl.model.changes import Change
+from queuectl.model.gangs import Record
+from queuectl.model.plan import Action, AdmitExtra, Plan, Refuse
+from queuectl.model.reasons import Misfit, QueueEvidence, Reason, TextEvidence, by_dominance
+from queuectl.model.resources import Amounts, plus
+from queuectl.model.settings import Settings
+
+_ADMITTED = (Phase.RECORDED, Phase.RELEASED, Phase.BOUND, Phase.RUNNING)
+
+
+class Engine:
+    """The controller's judgement: pure, synchronous, deterministic. Nothing but these four methods is public."""
+
+    def __init__(self, settings: Settings = Settings()) -> None:  # noqa: B008  (frozen)
+        self._settings = settings
+        self._state = State()
+        self._placement = Placement(self._state)
+        self._turns = Turns(self._state.branches)
+        self._now = 0
+        self._timers: list[tuple[int, str]] = []  # (due, gang); stale entries are skipped
+        self._fresh: set[str] = set()  # settled since the last decision
+        self._offered: dict[str, list[tuple[Batch, Offer]]] = {}
+        self._batches = 0
+        self._parked: dict[int, Batch] = {}
+        self._stuck: set[str] = set()  # gangs of which an admitted member has no node to go to
+        self._told: set[str] = set()  # gangs whose reasons may have changed in this decision
+        self._capacity: dict[str, int] = {}
+        self._revision = -1
+
+    def observe(self, change: Change) -> None:
+        """Take in one fact. About a microsecond; the work is done once, by the next decision."""
+        self._state.apply(change)
+
+    def decide(self, now: int) -> Plan:
+        """What to do at ``now`` (ms; never goes back). Everything admitted is charged before this returns."""
+        self._now = max(self._now, now)
+        expired = self._expired()
+        if not (self._state.changed or expired):
+            return Plan((), self._wake_at())
+        self._state.changed = False
+        self._catch_up()
+        self._fresh |= expired
+        settled, self._fresh = sorted(self._fresh), set()
+        for uid in settled:
+            self._review(uid)
+        actions = [*self._withdraw(settled), *self._renew(settled)]
+        self._wake()
+        actions += self._admit()
+        self._told.update(settled)
+        actions += self._refuse()
+        return Plan(tuple(actions), self._wake_at())
+
+    def explain(self, gang_uid: str) -> tuple[Misfit, ...]:
+        """Everything that keeps a gang waiting, dominant first: itself, every queue above it, every topology level."""
+        self._catch_up()
+        standing = self._state.gangs.get(gang_uid)
+        if standing is None or standing.gang is None:
+            return ()
+        if not standing.waiting:
+            return self._said(standing)
+        found = list(self._blockers(standing))
+        reasons = {misfit.reason for misfit in found}
+        if not reasons & {Reason.WAITING_FOR_MEMBERS, Reason.UNKNOWN_LEVEL}:
+            request, _ = core_request(standing)
+            branch = self._state.branches.branches.get(standing.gang.queue)
+            if branch is not None:
+                found += self._state.branches.over_limit(branch, Batch(0, "", request).need)
+            answer = self._placement.place(request)
+            if isinstance(answer, Refusal):
+                found += answer.misfits
+        return by_dominance(tuple(dict.fromkeys((*found, *_bypassed(standing))))) or (_behind(standing),)
+
+    def view(self) -> view.View:
+        """A frozen copy of everything, for people. O(everything)."""
+        self._catch_up()
+        position: dict[str, int] = {}
+        for line in self._turns.lines.values():
+            position |= view.positions(list(line.offers()))
+        gangs = []
+        phases: dict[str, list[Phase]] = {}
+        pending: dict[str, Amounts] = {}
+        for uid, standing in sorted(self._state.gangs.items()):
+            if standing.gang is None:
+                continue
+            gangs.append(view.gang_view(standing, self._said(standing), position.get(uid, 0)))
+            branch = self._state.branches.branches.get(standing.gang.queue)
+            for node in branch.path if branch else ():
+                name = node.queue.name
+                phases.setdefault(name, []).append(standing.phase)
+                for batch, offer in self._offered.get(uid, ()):
+                    if offer.slot < 0:
+                        pending[name] = plus(pending.get(name, ()), batch.need)
+        queues = tuple(
+            view.queue_view(branch, branch.misfits, phases.get(name, []), pending.get(name, ()))
+            for name, branch in sorted(self._state.branches.branches.items())
+        )
+        return view.View(queues, tuple(gangs), view.node_views(self._state))
+
+    # -- settling ------------------------------------------------------------------------------------------------------
+
+    def _catch_up(self) -> None:
+        """Bring rows, queue tree and charges up to the facts."""
+        state = self._state
+        state.fleet.refresh()
+        resized = state.fleet.capacity != self._capacity
+        if resized:
+            self._capacity = dict(state.fleet.capacity)
+        if state.branches.refresh(self._capacity, resized=resized) or self._levels_changed():
+            state.dirty.update(state.gangs)
+        for uid in sorted(state.dirty):
+            state.settle(uid)
+        self._fresh |= state.dirty
+        state.dirty.clear()
+
+    def _levels_changed(self) -> bool:
+        names = tuple(level.name for level in self._state.fleet.levels)
+        changed = names != self._level_names
+        self._level_names = names
+        return changed
+
+    _level_names: tuple[str, ...] = ()
+
+    def _review(self, uid: str) -> None:
+        """Renew what follows from a gang's charges: its blockers, its deadline and its offers."""
+        standing = self._state.gangs.get(uid)
+        if standing is None:
+            self._offer(uid, [])
+            self._stuck.discard(uid)
+            return
+        standing.blockers = self._blockers(standing)
+        self._stamp(standing)
+        self._offer(uid, self._wanted(standing))
+
+    def _blockers(self, standing: Standing) -> tuple[Misfit, ...]:
+        return blockers(standing, self._state.branches, self._placement.known, self._settings, self._now)
+
+    def _stamp(self, standing: Standing) -> None:
+        deadlines.stamp(standing, self._settings, self._now)
+        if standing.due is not None:
+            heapq.heappush(self._timers, (standing.due, standing.uid))
+
+    def _wanted(self, standing: Standing) -> list[tuple[Request, Offer]]:
+        gang = standing.gang
+        if gang is None:
+            return []
+        if standing.waiting:
+            if standing.blockers:
+                return []
+            request, _ = core_request(standing)
+            return [(request, Offer((False, -gang.priority, gang.queued_at, gang.uid, -1), gang.uid))]
+        if standing.phase not in _ADMITTED or standing.withdrawn or standing.blockers:
+            return []
+        wanted: list[tuple[Request, Offer]] = []
+        for slot, member in extra_slots(standing):
+            one = standing.members[member]
+            single = single_request(standing, slot)
+            if single is not None and one.pinnable and not one.foreign_gates:
+                order = (True, -gang.priority, gang.queued_at, gang.uid, slot)
+                wanted.append((single, Offer(order, gang.uid, slot, member)))
+        return wanted
+
+    def _offer(self, uid: str, wanted: list[tuple[Request, Offer]]) -> None:
+        """Put a gang's offers into its leaf's line, in place of what it offered before."""
+        standing = self._state.gangs.get(uid)
+        queue = standing.gang.queue if standing is not None and standing.gang is not None else ""
+        offered = self._offered.pop(uid, [])
+        if [(batch.queue, batch.request, offer) for batch, offer in offered] == [(queue, *one) for one in wanted]:
+            if offered:
+                self._offered[uid] = offered
+            return
+        for batch, offer in offered:
+            self._turns.line(batch.queue).remove(batch, offer)
+            self._turns.touch(batch.queue)
+            if not batch.offers:
+                self._parked.pop(batch.number, None)
+        line = self._turns.line(queue)
+        placed = []
+        for request, offer in wanted:
+            batch = line.batches.get(request) or self._batch(queue, request)
+            line.add(batch, offer)
+            placed.append((batch, offer))
+        self._turns.touch(queue)
+        if placed:
+            self._offered[uid] = placed
+
+    def _batch(self, queue: str, request: Request) -> Batch:
+        self._batches += 1
+        return Batch(self._batches, queue, request)
+
+    # -- what is due ---------------------------------------------------------------------------------------------------
+
+    def _expired(self) -> set[str]:
+        found = set()
+        while self._timers and self._timers[0][0] <= self._now:
+            due, uid = heapq.heappop(self._timers)
+            standing = self._state.gangs.get(uid)
+            if standing is not None and standing.due == due:
+                found.add(uid)
+        return found
+
+    def _wake_at(self) -> int | None:
+        while self._timers:
+            due, uid = self._timers[0]
+            standing = self._state.gangs.get(uid)
+            if standing is not None and standing.due == due:
+                return due
+            heapq.heappop(self._timers)
+        return None
+
+    def _withdraw(self, settled: list[str]) -> list[Action]:
+        actions: list[Action] = []
+        for uid in settled:
+            standing = self._state.gangs.get(uid)
+            if standing is None:
+                continue
+            action = deadlines.requested(standing, self._now)
+            if action is None and standing.due is not None and standing.due <= self._now:
+                action = deadlines.overdue(standing, self._settings, self._now)
+            if action is not None:
+                actions.append(action)
+                self._review(uid)
+            elif standing.notes:
+                standing.due = None
+        return actions
+
+    def _renew(self, settled: list[str]) -> list[Action]:
+        """Admissions that are known already, torn gangs first."""
+        if self._state.fleet.gained or self._revision != self._state.fleet.revision:
+            candidates = self._stuck.union(settled)
+            self._placement.forget()
+        else:
+            candidates = set(settled)
+        standings = [self._state.gangs[uid] for uid in sorted(candidates) if uid in self._state.gangs]
+        actions: list[Action] = []
+        for standing in sorted(standings, key=lambda one: not torn(one)):
+            actions += renew(standing, self._state, self._placement, self._settings, self._now)
+            if standing.stuck or standing.uid in self._stuck:
+                self._review(standing.uid)
+            (self._stuck.add if standing.stuck else self._stuck.discard)(standing.uid)
+        return actions
+
+    # -- admissions ----------------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        """Batches whose refusal may no longer hold are tried again. O(parked batches), only if anything was freed."""
+        fleet, branches = self._state.fleet, self._state.branches
+        revised = self._revision != fleet.revision
+        self._revision = fleet.revision
+        for batch in list(self._parked.values()):
+            branch = branches.branches.get(batch.queue)
+            eased = branch is None or any(node.eased > batch.eased for node in branch.path)
+            gained = batch.unplaced and bool(fleet.gained) and self._placement.could(batch.request)
+            if revised or gained or (batch.over_limit and eased):
+                del self._parked[batch.number]
+                self._turns.line(batch.queue).park(batch, parked=False)
+                self._turns.touch(batch.queue)
+        fleet.gained.clear()
+
+    def _admit(self) -> list[Action]:
+        """One turn after another until everybody left has been refused."""
+        actions: list[Action] = []
+        while (batch := self._turns.head(self._capacity)) is not None:
+            offer = batch.head
+            over = self._state.branches.over_limit(self._state.branches.branches[batch.queue], batch.need)
+            found = self._placement.place(batch.request)
+            if over or isinstance(found, Refusal):
+                self._park(batch, over, found)
+            elif offer.slot < 0:
+                actions.append(self._admit_gang(self._state.gangs[offer.gang], found))
+            else:
+                actions.append(self._admit_extra(self._state.gangs[offer.gang], offer, found))
+        return actions
+
+    def _park(self, batch: Batch, over: tuple[Misfit, ...], found: Fit | Refusal) -> None:
+        unplaced = found.misfits if isinstance(found, Refusal) else ()
+        batch.over_limit, batch.unplaced = bool(over), bool(unplaced)
+        batch.misfits = by_dominance((*over, *unplaced))
+        batch.eased = self._state.branches.eased
+        self._parked[batch.number] = batch
+        self._told.update(offer.gang for offer in batch.offers)
+        self._turns.line(batch.queue).park(batch, parked=True)
+        self._turns.touch(batch.queue)
+
+    def _admit_gang(self, standing: Standing, fit: Fit) -> Action:
+        _, slots = core_request(standing)
+        standing.assumed = Record(standing.last_round + 1, places(standing, fit, slots), self._now)
+        standing.refused = None
+        self._state.settle(standing.uid)
+        self._review(standing.uid)
+        return admit(standing)
+
+    def _admit_extra(self, standing: Standing, offer: Offer, fit: Fit) -> Action:
+        node = fit.nodes[0][0][0]
+        standing.extras[offer.member] = Extra(offer.slot, node)
+        standing.told.add(offer.member)
+        self._state.settle(standing.uid)
+        self._review(standing.uid)
+        return AdmitExtra(standing.uid, standing.round, self._now, offer.slot, node, offer.member)
+
+    # -- refusals ------------------------------------------------------------------------------------------------------
+
+    def _refuse(self) -> list[Action]:
+        """A Refuse for every gang whose set of reasons is another than the last one told."""
+        actions: list[Action] = []
+        for uid in sorted(self._told):
+            standing = self._state.gangs.get(uid)
+            if standing is None or standing.gang is None:
+                continue
+            misfits = self._said(standing)
+            reasons = frozenset(misfit.reason for misfit in misfits)
+            if reasons != standing.said:
+                standing.said = reasons
+                if misfits:
+                    actions.append(Refuse(uid, self._evidence(uid), misfits))
+        self._told.clear()
+        return actions
+
+    def _evidence(self, uid: str) -> int:
+        """The batch that shares the refusal; 0 when the reasons are the gang's own."""
+        offered = self._offered.get(uid)
+        return offered[0][0].number if offered else 0
+
+    def _said(self, standing: Standing) -> tuple[Misfit, ...]:
+        """What is known against a gang without asking placement again."""
+        if not standing.waiting:
+            return (*standing.notes, *_bypassed(standing))
+        found = [*standing.blockers, *_bypassed(standing)]
+        for batch, _ in self._offered.get(standing.uid, ()):
+            found += batch.misfits if batch.parked else ()
+        return by_dominance(tuple(found)) or (_behind(standing),)
+
+
+def _behind(standing: Standing) -> Misfit:
+    return Misfit(Reason.BEHIND_IN_QUEUE, QueueEvidence(standing.gang.queue if standing.gang else ""))
+
+
+def _bypassed(standing: Standing) -> tuple[Misfit, ...]:
+    """Members that run although the gang has no record: the gate was bypassed, or they were there before us."""
+    if standing.placed is not None:
+        return ()
+    names = sorted(standing.members[uid].name for uid in standing.slot_of if standing.members[uid].stage in LIVE)
+    return tuple(Misfit(Reason.BYPASSED_GATE, TextEvidence(name)) for name in names)

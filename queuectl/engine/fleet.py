@@ -1,0 +1,162 @@
+"""The nodes: one row each, one column a resource, and the one ledger of what is used on them.
+
+Usage is kept by node *name*, so a charge may come before its node and outlive it; rows exist only for nodes that were
+seen. Everything that changes a row is noted in ``touched``, so that derived tables catch up instead of starting over.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from queuectl.model.resources import GPU, Amounts
+from queuectl.model.topology import DEFAULT_LEVELS, Level, Node, Tree, arrange, path
+
+Column = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+# A reader this far behind recomputes its table anyway, so older notes are worth nothing (rows × this).
+_NOTES_PER_ROW = 4
+
+
+class Fleet:
+    """Capacity and use of every node. Rows follow the tree and are renumbered (``era``) when its shape changes."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.used: dict[str, dict[str, int]] = {}
+        self.capacity: dict[str, int] = {}  # Σ allocatable of the nodes seen: the denominator of every share
+        self.levels: tuple[Level, ...] = DEFAULT_LEVELS
+        self.tree: Tree = arrange((), DEFAULT_LEVELS)
+        self.row: dict[str, int] = {}
+        self.free: dict[str, Column] = {}
+        self.allocatable: dict[str, Column] = {}
+        self.usable: Flags = np.zeros(0, np.bool_)
+        self.domain: list[Column] = []  # per level: row -> domain
+        self.starts: list[Column] = []  # per level: first row of every domain
+        self.named: list[Flags] = []
+        self.era = 0  # rows renumbered
+        self.edition = 0  # labels or taints of some node changed: masks are void
+        self.revision = 0  # some node was changed by the cluster, not by a charge
+        self.touched: list[int] = []
+        self.gained: set[int] = set()  # rows with more room than before, until a decision has looked at them
+        self._stale = True
+
+    def see(self, node: Node) -> None:
+        """Take in a node. O(resources), unless labels or taints changed (masks) or its domains did (all rows)."""
+        old = self.nodes.get(node.name)
+        if old == node:
+            return
+        self.nodes[node.name] = node
+        self.revision += 1
+        for name, amount in node.allocatable:
+            self.capacity[name] = self.capacity.get(name, 0) + amount
+        if old is None:
+            self._stale = True
+            return
+        self._shrink(old)
+        if path(old, self.levels) != path(node, self.levels) or any(
+            name not in self.free for name, _ in node.allocatable
+        ):
+            self._stale = True
+        elif not self._stale:
+            if (old.labels, old.taints) != (node.labels, node.taints):
+                self.edition += 1
+            self._fill(self.row[node.name], node)
+            self._touch(self.row[node.name])
+            self.gained.add(self.row[node.name])
+
+    def lose(self, name: str) -> None:
+        """A node is gone; what is charged to its name stays until its pods are gone too."""
+        if (old := self.nodes.pop(name, None)) is not None:
+            self._shrink(old)
+            self.revision += 1
+            self._stale = True
+
+    def set_levels(self, levels: tuple[Level, ...]) -> None:
+        """Another topology: all rows are renumbered."""
+        if levels != self.levels:
+            self.levels = levels
+            self.revision += 1
+            self._stale = True
+
+    def charge(self, name: str, requests: Amounts, count: int, *, undo: bool = False) -> None:
+        """Use ``count`` times ``requests`` on a node (negative: give back). O(resources).
+
+        ``undo`` takes back a trial: nobody has gained anything by it.
+        """
+        used = self.used.setdefault(name, {})
+        row = self.row.get(name)
+        for resource, amount in requests:
+            total = used.get(resource, 0) + amount * count
+            if total:
+                used[resource] = total
+            else:
+                used.pop(resource, None)
+            if row is not None and (column := self.free.get(resource)) is not None:
+                column[row] -= amount * count
+        if not used:
+            del self.used[name]
+        if row is not None:
+            self._touch(row)
+            if count < 0 and not undo:
+                self.gained.add(row)
+
+    def fits(self, name: str, requests: Amounts, count: int = 1) -> bool:
+        """Whether a seen node has room for ``count`` times ``requests`` now."""
+        node = self.nodes.get(name)
+        if node is None:
+            return False
+        allocatable, used = dict(node.allocatable), self.used.get(name, {})
+        return all(used.get(resource, 0) + amount * count <= allocatable.get(resource, 0) for resource, amount in requests)
+
+    def refresh(self) -> bool:
+        """Renumber the rows if the tree changed; true when it did. O(nodes × (levels + resources))."""
+        if not self._stale:
+            return False
+        self._stale = False
+        self.tree = arrange(self.nodes.values(), self.levels)
+        rows = len(self.tree.nodes)
+        self.row = {name: row for row, name in enumerate(self.tree.nodes)}
+        resources = sorted({name for node in self.nodes.values() for name, _ in node.allocatable} | {GPU})
+        self.free = {name: np.zeros(rows, np.int64) for name in resources}
+        self.allocatable = {name: np.zeros(rows, np.int64) for name in resources}
+        self.usable = np.zeros(rows, np.bool_)
+        for name, row in self.row.items():
+            self._fill(row, self.nodes[name])
+        self.starts = [np.array(level.starts[:-1], np.int64) for level in self.tree.levels]
+        self.named = [np.array(level.named, np.bool_) for level in self.tree.levels]
+        self.domain = [
+            np.repeat(np.arange(len(level.names)), np.diff(level.starts)).astype(np.int64) for level in self.tree.levels
+        ]
+        self.era += 1
+        self.edition += 1
+        self.touched.clear()
+        self.gained = set(range(rows))
+        return True
+
+    def rows_of(self, level: int, domain: int) -> range:
+        """The rows of a domain; level -1 is the whole cluster."""
+        if level < 0:
+            return range(len(self.tree.nodes))
+        starts = self.tree.levels[level].starts
+        return range(starts[domain], starts[domain + 1])
+
+    def _fill(self, row: int, node: Node) -> None:
+        used, allocatable = self.used.get(node.name, {}), dict(node.allocatable)
+        for name, column in self.allocatable.items():
+            column[row] = allocatable.get(name, 0)
+            self.free[name][row] = allocatable.get(name, 0) - used.get(name, 0)
+        self.usable[row] = node.ready and not node.cordoned
+
+    def _touch(self, row: int) -> None:
+        if len(self.touched) > _NOTES_PER_ROW * (len(self.row) + 16):
+            self.era += 1
+            self.touched.clear()
+        self.touched.append(row)
+
+    def _shrink(self, node: Node) -> None:
+        for name, amount in node.allocatable:
+            self.capacity[name] -= amount
+            if not self.capacity[name]:
+                del self.capacity[name]

@@ -1,0 +1,138 @@
+"""Whose turn it is: at every inner queue the child that is furthest below what it is due, counting what it asks for.
+
+Version 0 of engine.md §3: the entitlement of a queue is its quota. Shares are compared as exact ratios by
+cross-multiplication. A child's key holds while its own usage and head hold, so an admission re-keys one path only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sortedcontainers import SortedList
+
+from queuectl.engine.branches import Branch, Branches
+from queuectl.engine.lines import Batch, Line, Offer
+from queuectl.model.resources import Amounts
+
+
+class Ratio:
+    """An exact non-negative ratio; a zero denominator is infinity. Only ever compared."""
+
+    __slots__ = ("bottom", "top")
+
+    def __init__(self, top: int, bottom: int) -> None:
+        self.top, self.bottom = top, bottom
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ratio) and self.top * other.bottom == other.top * self.bottom
+
+    def __lt__(self, other: Ratio) -> bool:
+        return self.top * other.bottom < other.top * self.bottom
+
+    __hash__ = None  # type: ignore[assignment]  # equal ratios have many forms; nobody needs them in a set
+
+
+ZERO = Ratio(0, 1)
+Key = tuple[int, int, int, Ratio, int, str, int]
+"""Class (0 within quota, 1 above), minus queue priority, 1 for weight 0, share, queue time, gang UID, slot."""
+
+
+def within(branch: Branch, need: Amounts) -> bool:
+    """Whether usage with ``need`` stays within the quota in every counted resource that is needed: class (a)."""
+    return all(
+        branch.usage.get(resource, 0) + amount <= branch.quota[resource]
+        for resource, amount in need
+        if resource in branch.quota
+    )
+
+
+def key(branch: Branch, offer: Offer, need: Amounts, capacity: dict[str, int]) -> Key:
+    """What a queue's siblings compare: shares.md and engine.md §3, with quota for E. O(resources)."""
+    share = ZERO
+    weightless = 0
+    inside = within(branch, need)
+    if inside:
+        for resource, amount in need:
+            if resource in branch.quota:
+                share = max(share, Ratio(branch.usage.get(resource, 0) + amount, branch.quota[resource]))
+    else:
+        wanted = dict(need)
+        # Weight 0 ranks last, and among its like by the unweighted share (engine.md §5: ∞ compared as a pair).
+        weight = branch.queue.weight or 1
+        weightless = int(branch.queue.weight == 0)
+        for resource, quota in branch.quota.items():
+            above = branch.usage.get(resource, 0) + wanted.get(resource, 0) - quota
+            if above > 0:
+                # A resource of capacity 0 is full from the start: infinitely large.
+                share = max(share, Ratio(above, capacity.get(resource, 0) * weight))
+    return (int(not inside), -branch.queue.priority, weightless, share, offer.queued_at, offer.gang, offer.slot)
+
+
+class Turns:
+    """The heads of all leaves under the queue tree. ``head`` is O(1) after ``refresh``, which re-keys changed paths."""
+
+    def __init__(self, branches: Branches) -> None:
+        self._branches = branches
+        self.lines: dict[str, Line] = {}
+        self._edition = -1
+        self._order: dict[str, SortedList[tuple[Key, str]]] = {}  # inner queue ("" the root) -> its children
+        self._entry: dict[str, tuple[Key, Batch]] = {}  # queue -> its key and the batch that speaks for it
+        self._stale: set[str] = set()
+
+    def line(self, queue: str) -> Line:
+        """A leaf's line, made on demand; call ``touch`` after changing it."""
+        if queue not in self.lines:
+            self.lines[queue] = Line()
+        return self.lines[queue]
+
+    def touch(self, queue: str) -> None:
+        """The head of this leaf may have changed."""
+        self._stale.add(queue)
+
+    def head(self, capacity: dict[str, int]) -> Batch | None:
+        """The batch whose first offer is next, after catching up with usage and lines. O(changed paths × log children)."""
+        branches = self._branches
+        if self._edition != branches.edition:
+            self._edition = branches.edition
+            self._order.clear()
+            self._entry.clear()
+            self._stale.update(self.lines)
+        self._stale |= branches.shifted
+        branches.shifted.clear()
+        for queue in sorted(self._stale):
+            if (branch := branches.branches.get(queue)) is not None and not branch.misfits:
+                self._rekey(branch, capacity)
+        self._stale.clear()
+        order = self._order.get("")
+        return self._entry[order[0][1]][1] if order else None
+
+    def _rekey(self, leaf: Branch, capacity: dict[str, int]) -> None:
+        for branch in leaf.path:
+            name, parent = branch.queue.name, branch.queue.parent or ""
+            batch = self._speaker(branch)
+            order = self._order.setdefault(parent, SortedList())
+            if (old := self._entry.pop(name, None)) is not None:
+                order.remove((old[0], name))
+            if batch is not None:
+                entry = key(branch, batch.head, batch.need, capacity), batch
+                self._entry[name] = entry
+                order.add((entry[0], name))
+
+    def _speaker(self, branch: Branch) -> Batch | None:
+        """Who represents a queue: the leaf's own head, or the first child whose head is within *this* queue's quota.
+
+        O(children) only when the first are not within and some resource has room left; mostly O(1).
+        """
+        name = branch.queue.name
+        if branch.leaf:
+            line = self.lines.get(name)
+            return line.head() if line else None
+        order: Any = self._order.get(name)
+        if not order:
+            return None
+        if any(branch.usage.get(resource, 0) < quota for resource, quota in branch.quota.items()):
+            for _, child in order:
+                batch = self._entry[child][1]
+                if within(branch, batch.need):
+                    return batch
+        return self._entry[order[0][1]][1]

@@ -1,0 +1,255 @@
+"""One gang onto the topology, or why not. Knows no queues.
+
+The objective (engine.md §4) is lexicographic: domains touched, coarse to fine; wholly free domains broken into; what is
+left over in the domains touched. So the search goes from the finest level up: the first level with a domain that holds
+the gang is the one where it is placed, and a preferred level needs no rule of its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from queuectl.engine.curves import Curves, Need, Objective
+from queuectl.engine.fleet import Column
+from queuectl.engine.packing import Steps, pack, spread
+from queuectl.engine.refusal import refuse
+from queuectl.engine.request import Fit, Group, Refusal, Request
+from queuectl.engine.rooms import Rooms, Tally
+from queuectl.engine.state import State
+from queuectl.model.topology import NODE_LEVEL
+
+_EXACT_GROUPS = 3  # count vectors of more groups than this are searched by packing (engine.md §4)
+_EXACT_VECTORS = 10_000  # Π (count + 1): the states of one curve
+_EXACT_CELLS = 1_000_000  # members × domains below the one looked at
+
+
+class Placement:
+    """Places requests on the fleet of ``state`` and remembers what did not fit until some node gains room."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._fleet = state.fleet
+        self.rooms = Rooms(state.fleet)
+        self._refused: dict[Request, Refusal] = {}
+
+    def known(self, level: str) -> bool:
+        """Whether the topology has a level of that name."""
+        return level == NODE_LEVEL or any(one.name == level for one in self._fleet.levels)
+
+    def place(self, request: Request) -> Fit | Refusal:
+        """The best placement, or the refusal. About 0.1 ms for equal members on 10,000 nodes; ``curves.BUDGET`` bounds it.
+
+        Refusals are remembered until ``forget``: queues that ask for the same thing share the answer.
+        """
+        if (refusal := self._refused.get(request)) is not None:
+            return refusal
+        top = self._depth(request.required)
+        needs: tuple[Need, ...] = ()
+        rows: list[dict[int, int]] | bool = False
+        # A group's preference is tried as if it were required, then one level coarser, until nothing is left of it.
+        for climb in range(self._finest_preference(request), -1, -1):
+            needs = tuple(
+                Need(
+                    self.rooms.room(group.shape),
+                    group.shape.requests,
+                    group.count,
+                    max(self._depth(group.required), self._preference(group, climb)),
+                )
+                for group in request.groups
+            )
+            rows = self._search(request, needs, top)
+            if isinstance(rows, list):
+                names = self._fleet.tree.nodes
+                return Fit(tuple(tuple((names[row], count) for row, count in sorted(one.items())) for one in rows))
+        inside = self._inside(request, top)
+        shapes = tuple(group.shape for group in request.groups)
+        refusal = self._refused[request] = refuse(self.rooms, needs, shapes, top, inside, unproven=rows is True)
+        return refusal
+
+    def forget(self) -> None:
+        """Some node has changed or gained room: what did not fit may fit now."""
+        self._refused.clear()
+
+    def could(self, request: Request) -> bool:
+        """Whether some room gained might help: every group by itself has room enough somewhere. O(rows touched)."""
+        top = self._depth(request.required)
+        for group in request.groups:
+            room = self.rooms.room(group.shape)
+            level = max(top, self._depth(group.required))
+            if room.total < group.count or (level >= 0 and int(room.sums[level].max(initial=0)) < group.count):
+                return False
+        return True
+
+    def _finest_preference(self, request: Request) -> int:
+        return max(self._depth(group.preferred) + 1 if group.preferred else 0 for group in request.groups)
+
+    def _preference(self, group: Group, climb: int) -> int:
+        """The level preferred by a group after climbing down to at most ``climb`` levels; -1 for none."""
+        return -1 if group.preferred is None else min(self._depth(group.preferred), climb - 1)
+
+    def _depth(self, level: str | None) -> int:
+        """Number of a level, coarse first; -1 for none."""
+        if level is None:
+            return -1
+        if level == NODE_LEVEL:
+            return len(self._fleet.levels) - 1
+        return next(depth for depth, one in enumerate(self._fleet.levels) if one.name == level)
+
+    def _inside(self, request: Request, top: int) -> int | None:
+        """The one domain of the required level that may be used; None for any."""
+        if request.anchor is None or top < 0:
+            return None
+        row = self._fleet.row.get(request.anchor)
+        return -1 if row is None else int(self._fleet.domain[top][row])
+
+    def _search(self, request: Request, needs: tuple[Need, ...], top: int) -> list[dict[int, int]] | bool:
+        """Rows per group; else whether the search was cut short (True) or proves that nothing fits (False)."""
+        fleet = self._fleet
+        if not all(group.count <= need.room.total for group, need in zip(request.groups, needs, strict=True)):
+            return False
+        inside = self._inside(request, top)
+        free, installed = self.rooms.gpus_free(), self.rooms.gpus()
+        lowest = len(fleet.starts) - 1
+        unproven = False
+        curves = Curves(fleet, needs, free, installed)
+        for level in range(lowest, max(top, 0) - 1, -1):
+            domains = self._holding(needs, level, top, inside)
+            if not len(domains):
+                continue
+            if level == lowest and len(needs) == 1:
+                columns = self._bounds(needs, level, domains, free, installed)
+                return [{int(domains[_least(columns)]): needs[0].count}]
+            found, cut = self._at(level, domains, needs, curves, free, installed)
+            if found is not None:
+                return found
+            unproven |= cut
+        if top < 0:
+            found, cut = self._at(-1, np.zeros(1, np.int64), needs, curves, free, installed)
+            if found is not None:
+                return found
+            unproven |= cut
+        return unproven
+
+    def _holding(self, needs: tuple[Need, ...], level: int, top: int, inside: int | None) -> Column:
+        """Domains of a level with room for every group by itself, under the required level."""
+        fleet = self._fleet
+        holding = needs[0].room.sums[level] >= needs[0].count
+        for need in needs[1:]:
+            holding &= need.room.sums[level] >= need.count
+        domains = np.flatnonzero(holding)
+        for above in {top, *(need.level for need in needs)} - {-1}:
+            if above <= level and not fleet.named[above].all():
+                domains = domains[fleet.named[above][self._above(level, domains, above)]]
+        if inside is not None:
+            domains = domains[self._above(level, domains, top) == inside]
+        return domains
+
+    def _above(self, level: int, domains: Column, above: int) -> Column:
+        """The domains of a coarser level that hold these."""
+        return self._fleet.domain[above][self._fleet.starts[level][domains]]
+
+    def _bounds(
+        self, needs: tuple[Need, ...], level: int, domains: Column, free: Tally, installed: Tally
+    ) -> list[Column]:
+        """Per candidate domain, the objective's terms in order where known, else a lower bound of them."""
+        fleet = self._fleet
+        taken = sum(need.gpus * need.count for need in needs)
+        touched: list[Column] = []
+        broken: list[Column] = []
+        left: list[Column] = []
+        for above in range(level + 1):
+            coarse = self._above(level, domains, above)
+            idle, have = free.sums[above][coarse], installed.sums[above][coarse]
+            broken.append(np.where((idle == have) & (idle > taken), have, 0))
+            left.append(idle - taken)
+        for below in range(level + 1, len(fleet.starts)):
+            first = np.searchsorted(fleet.starts[below], fleet.starts[level])
+            fewest = np.zeros(len(domains), np.int64)
+            for need in needs:
+                most = np.maximum.reduceat(need.room.sums[below], first)[domains]
+                fewest = np.maximum(fewest, -(-need.count // most))
+            touched.append(fewest)
+        return [*touched, *broken, *left]
+
+    def _at(
+        self, level: int, domains: Column, needs: tuple[Need, ...], curves: Curves, free: Tally, installed: Tally
+    ) -> tuple[list[dict[int, int]] | None, bool]:
+        """The best placement inside one of these domains, and whether any of them could not be searched to the end."""
+        if level >= 0 and len(domains) > 1:
+            bounds = self._bounds(needs, level, domains, free, installed)
+            order = np.lexsort(bounds[::-1])
+        else:
+            bounds, order = [], np.zeros(1, np.int64)
+        best: tuple[int, int] | None = None
+        for position in order.tolist():
+            domain = int(domains[position])
+            if best is not None and bounds and self._packed(level, bounds, position) >= best[0]:
+                break
+            if not self._exact(level, domain, needs):
+                return self._greedy(level, [int(domains[one]) for one in order], needs)
+            cost = curves.cost(level, domain)
+            if curves.exhausted:
+                return self._greedy(level, [int(domains[one]) for one in order], needs)
+            if cost is not None:
+                cost += self._coarse(level, domain, needs, free, installed)
+                if best is None or cost < best[0]:
+                    best = cost, domain
+        return (None, False) if best is None else (curves.rows(level, best[1]), False)
+
+    def _packed(self, level: int, bounds: list[Column], position: int) -> int:
+        """A candidate's lower bound in the same form as the cost of a curve."""
+        objective = Objective(len(self._fleet.starts))
+        depth = len(self._fleet.starts)
+        terms = [(0, one) for one in range(level + 1, depth)]
+        terms += [(kind, one) for kind in (1, 2) for one in range(level + 1)]
+        total = sum(objective.term(0, one, 1) for one in range(level + 1))
+        for (kind, one), column in zip(terms, bounds, strict=True):
+            total += objective.term(kind, one, int(column[position]))
+        return total
+
+    def _coarse(self, level: int, domain: int, needs: tuple[Need, ...], free: Tally, installed: Tally) -> int:
+        """Cost of the domains above the one that holds the gang."""
+        if level <= 0:
+            return 0
+        objective = Objective(len(self._fleet.starts))
+        taken = sum(need.gpus * need.count for need in needs)
+        row = int(self._fleet.starts[level][domain])
+        total = 0
+        for above in range(level):
+            coarse = int(self._fleet.domain[above][row])
+            total += objective.touch(above, int(free.sums[above][coarse]), int(installed.sums[above][coarse]), taken)
+        return total
+
+    def _exact(self, level: int, domain: int, needs: tuple[Need, ...]) -> bool:
+        vectors = 1
+        for need in needs:
+            vectors *= need.count + 1
+        rows = len(self._fleet.rows_of(level, domain))
+        if len(needs) == 1:
+            return needs[0].count * rows <= _EXACT_CELLS
+        return len(needs) <= _EXACT_GROUPS and vectors <= _EXACT_VECTORS
+
+    def _greedy(
+        self, level: int, domains: list[int], needs: tuple[Need, ...]
+    ) -> tuple[list[dict[int, int]] | None, bool]:
+        """Not the best, but found: equal members spread over the roomiest domains, unlike ones packed with a budget."""
+        if len(needs) == 1 and (needs[0].level < 0 or needs[0].level <= level):
+            return [spread(self._fleet, needs[0].room, level, domains[0], needs[0].count)], False
+        steps = Steps()
+        for domain in domains:
+            found = pack(self._state, self._fleet.rows_of(level, domain), needs, steps)
+            if found is not None:
+                return found, False
+        return None, steps.spent
+
+
+def _least(columns: list[Column]) -> int:
+    """Position of the lexicographically least entry, the first of equals. O(columns × entries), mostly less."""
+    keep: Column | None = None
+    for column in columns:
+        values = column if keep is None else column[keep]
+        best = np.flatnonzero(values == values.min())
+        keep = best if keep is None else keep[best]
+        if len(keep) == 1:
+            break
+    return 0 if keep is None else int(keep[0])

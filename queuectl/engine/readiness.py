@@ -1,0 +1,42 @@
+"""Whether a waiting gang may be tried at all. Every blocker is collected, never only the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from queuectl.engine.asks import levels
+from queuectl.engine.branches import Branches
+from queuectl.engine.standing import Standing
+from queuectl.model.reasons import CountEvidence, Misfit, Reason, TextEvidence
+from queuectl.model.settings import Settings
+
+UNPINNABLE = "its node affinity cannot be tightened to one node"
+
+
+def blockers(
+    standing: Standing, branches: Branches, known: Callable[[str], bool], settings: Settings, now: int
+) -> tuple[Misfit, ...]:
+    """What keeps the gang from being tried, whatever the nodes: its own state, then its queue's. O(members)."""
+    gang = standing.gang
+    if gang is None:
+        return ()
+    found = list(gang.blocked)
+    if standing.refused is not None:
+        found.append(standing.refused)
+    filler = standing.filler()
+    core = standing.core()
+    shapes = [standing.shape_of(slot, filler.get(slot)) for slot in core]
+    if (have := sum(shape is not None for shape in shapes)) < len(core):
+        found.append(Misfit(Reason.WAITING_FOR_MEMBERS, CountEvidence(len(core), have)))
+    members = [filler[slot] for slot in core if slot in filler]
+    texts = [(Reason.FOREIGN_GATE, gate) for member in members for gate in member.foreign_gates]
+    if not gang.best_effort:
+        texts += [(Reason.UNMODELLED, what) for shape in shapes if shape is not None for what in shape.unmodelled]
+    texts += [(Reason.UNKNOWN_LEVEL, level) for level in levels(standing) if not known(level)]
+    texts += [(Reason.INVALID_REQUEST, UNPINNABLE) for member in members if not member.pinnable]
+    found += [Misfit(reason, TextEvidence(what)) for reason, what in dict.fromkeys(texts)]
+    if gang.requeues > settings.max_requeues:
+        found.append(Misfit(Reason.DEACTIVATED, CountEvidence(settings.max_requeues, gang.requeues)))
+    elif now < gang.not_before:
+        found.append(Misfit(Reason.BACKOFF, CountEvidence(gang.not_before, gang.requeues)))
+    return (*found, *branches.misfits(gang.queue))

@@ -1,0 +1,116 @@
+"""Why a request does not fit, as evidence: every level that is too small, and the nodes that are out, with numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from queuectl.engine.curves import Need
+from queuectl.engine.request import Refusal
+from queuectl.engine.rooms import Rooms, Tally
+from queuectl.model.gangs import Shape
+from queuectl.model.reasons import CountEvidence, LevelEvidence, Misfit, Reason
+
+
+def refuse(
+    rooms: Rooms, needs: tuple[Need, ...], shapes: tuple[Shape, ...], top: int, inside: int | None, *, unproven: bool
+) -> Refusal:
+    """Evidence for a request that was not placed. O(levels × nodes); called once for all equal gangs of a queue.
+
+    ``top`` is the required level (-1: none) and ``inside`` its only domain allowed (None: any).
+    """
+    found: list[Misfit] = []
+    for need, shape in zip(needs, shapes, strict=True):
+        ever = rooms.ever(shape)
+        required = max(top, need.level)
+        levels = ([required] if required >= 0 else []) + list(range(-1, required))
+        for level in levels:
+            domain = inside if level == top and level >= 0 else None
+            found.extend(_short(rooms, need, ever, level, domain, required=level == required and level >= 0))
+    if not found:
+        # Each group fits by itself, but not all of them together.
+        what = max(needs, key=lambda need: need.count)
+        if unproven:
+            found.append(Misfit(Reason.SEARCH_BUDGET, CountEvidence(sum(need.count for need in needs), 0)))
+        else:
+            found.append(_together(rooms, needs, top, what))
+    causes = dict.fromkeys(cause for shape in shapes for cause in rooms.filters.causes(shape))
+    return Refusal((*dict.fromkeys(found), *causes))
+
+
+def _short(
+    rooms: Rooms, need: Need, ever: Tally, level: int, domain: int | None, *, required: bool
+) -> Iterator[Misfit]:
+    """The misfit of one level, if it is too small for the group."""
+    fleet = rooms.fleet
+    if level < 0:
+        have, most, best, domains = need.room.total, ever.total, -1, 1
+    else:
+        allowed = fleet.named[level] if domain is None else np.arange(len(fleet.named[level])) == domain
+        domains = int(np.count_nonzero(allowed))
+        if not domains:
+            have = most = 0
+            best = -1
+        else:
+            sums = np.where(allowed, need.room.sums[level], -1)
+            best = int(sums.argmax())
+            have, most = int(sums[best]), int(np.where(allowed, ever.sums[level], -1).max())
+    if have >= need.count:
+        return
+    reason = Reason.NO_CAPACITY if level < 0 else Reason.NO_DOMAIN_FITS
+    if most < need.count:
+        reason = Reason.NEVER_FITS
+    resource, per_pod, free = _scarce(rooms, need, ever, level, best)
+    yield Misfit(
+        reason,
+        LevelEvidence(
+            level="" if level < 0 else fleet.levels[level].name,
+            domains=domains,
+            best=fleet.tree.levels[level].names[best] if level >= 0 and best >= 0 else "",
+            need=need.count,
+            have=have,
+            ever=most,
+            required=required,
+            resource=resource,
+            short_need=per_pod,
+            short_have=free,
+        ),
+    )
+
+
+def _scarce(rooms: Rooms, need: Need, ever: Tally, level: int, best: int) -> tuple[str, int, int]:
+    """The resource that gives out first in the best domain, what a pod needs of it, and what is free there."""
+    fleet = rooms.fleet
+    if level >= 0 and best < 0:
+        return "", 0, 0
+    rows = fleet.rows_of(level, best)
+    part = slice(rows.start, rows.stop)
+    suited = (ever.rows[part] > 0) & fleet.usable[part]
+    choices = []
+    for name, amount in need.requests:
+        column = fleet.free.get(name)
+        free = np.zeros(0, np.int64) if column is None else np.maximum(column[part][suited], 0)
+        choices.append((int((free // amount).sum()), name, amount, int(free.sum())))
+    _, name, amount, total = min(choices, default=(0, "", 0, 0))
+    return name, amount, total
+
+
+def _together(rooms: Rooms, needs: tuple[Need, ...], top: int, largest: Need) -> Misfit:
+    """The groups fit one by one; the cluster (or required level) cannot hold them at the same time."""
+    fleet = rooms.fleet
+    resource, per_pod, free = _scarce(rooms, largest, largest.room, -1, -1)
+    size = sum(need.count for need in needs)
+    evidence = LevelEvidence(
+        level="" if top < 0 else fleet.levels[top].name,
+        domains=1 if top < 0 else int(np.count_nonzero(fleet.named[top])),
+        best="",
+        need=size,
+        have=size - 1,
+        ever=size,
+        required=top >= 0,
+        resource=resource,
+        short_need=per_pod,
+        short_have=free,
+    )
+    return Misfit(Reason.NO_CAPACITY if top < 0 else Reason.NO_DOMAIN_FITS, evidence)

@@ -1,0 +1,42 @@
+"""What placement is asked and what it answers: values that ordering may hold without knowing how nodes are found."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from queuectl.model.gangs import Shape
+from queuectl.model.reasons import Misfit
+
+
+class Group(Struct, frozen=True):
+    """Equal members of a request; ``required`` is the level that this group alone must stay inside, ``preferred`` should."""
+
+    shape: Shape
+    count: int
+    required: str | None = None
+    preferred: str | None = None
+
+
+class Request(Struct, frozen=True):
+    """What is to be placed together. ``anchor`` is a node whose domain of the required level must hold it all."""
+
+    groups: tuple[Group, ...]
+    required: str | None = None
+    anchor: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Members in all."""
+        return sum(group.count for group in self.groups)
+
+
+class Fit(Struct, frozen=True):
+    """Per group, nodes in row order with how many of its members each takes."""
+
+    nodes: tuple[tuple[tuple[str, int], ...], ...]
+
+
+class Refusal(Struct, frozen=True):
+    """All that stands in the way of a placement, required level first, then coarse to fine."""
+
+    misfits: tuple[Misfit, ...]

@@ -1,0 +1,133 @@
+"""Where a gang stands: the latest facts about it, what we promised, and what is charged for it right now.
+
+``Standing`` is written by ``state`` and read by everybody else in the engine. Facts (``gang``, ``members``, ``known``)
+are replaced as they arrive, in any order; all else follows from them in ``State.settle``, except for the few memories
+that no fact holds yet: assumptions, moved slots, and what was already said.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from msgspec import Struct, field
+
+from queuectl.model.gangs import Gang, Member, Record, Role, Shape, Stage
+from queuectl.model.reasons import Misfit
+
+LIVE = (Stage.RELEASED, Stage.BOUND, Stage.RUNNING)
+
+
+class Phase(enum.StrEnum):
+    """How far a gang has come. Assumed: decided, not yet committed; Recorded: committed."""
+
+    PENDING = "Pending"
+    ASSUMED = "Assumed"
+    RECORDED = "Recorded"
+    RELEASED = "Released"
+    BOUND = "Bound"
+    RUNNING = "Running"
+    LEAVING = "Leaving"
+    FINISHED = "Finished"
+
+
+class Charge(Struct, frozen=True):
+    """One pod's worth of a shape on one node."""
+
+    node: str
+    shape: Shape
+
+
+class Extra(Struct, frozen=True):
+    """A promise to one member beyond the record, not yet seen on its pod."""
+
+    slot: int
+    node: str
+
+
+class Standing(Struct, kw_only=True):
+    """One gang, or pods whose gang was not seen yet (``gang`` None)."""
+
+    uid: str
+    gang: Gang | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    known: Record | None = None  # from RecordSeen: ahead of the watch
+    assumed: Record | None = None  # decided, not committed
+    refused: Misfit | None = None  # a failed write that is not tried again until the gang changes
+    last_round: int = 0  # never used twice, so that a late reply cannot hit a newer assumption
+    handled: str = ""  # the request for a requeue acted on last
+
+    # memories of one round, forgotten with it
+    round: int = 0
+    slot_of: dict[str, int] = field(default_factory=dict)
+    moved: dict[int, str] = field(default_factory=dict)  # slots of the record that now live on another node
+    filled: set[int] = field(default_factory=set)  # slots that a released member has held
+    reshaped: set[int] = field(default_factory=set)  # slots whose member turned out unlike what was charged
+    told: set[str] = field(default_factory=set)  # members named in an Admit or AdmitExtra
+    extras: dict[str, Extra] = field(default_factory=dict)
+    withdrawn: bool = False
+    progress: tuple[int, ...] = ()
+    since: int = 0
+
+    # what follows from the above, renewed by ``State.settle``
+    placed: Record | None = None
+    charges: dict[int | str, Charge] = field(default_factory=dict)
+    charged_to: str = ""
+    closed: frozenset[int] = frozenset()  # slots whose member has succeeded
+    phase: Phase = Phase.PENDING
+    blockers: tuple[Misfit, ...] = ()  # why it is not even tried
+    notes: tuple[Misfit, ...] = ()  # what is to be said of a gang that is not waiting
+    said: frozenset[str] = frozenset()  # the reasons named in the last Refuse
+    due: int | None = None  # when its deadline or back-off ends
+    stuck: bool = False  # a gated member of the record has no place to go
+
+    @property
+    def seen(self) -> Gang:
+        """The gang itself, where the caller knows that it was seen."""
+        if self.gang is None:
+            raise LookupError(self.uid)
+        return self.gang
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the gang needs an admission."""
+        return self.gang is not None and self.phase is Phase.PENDING
+
+    def remember(self, uid: str) -> None:
+        """Keep, for the rest of the round, that a live member holds its slot and where: its pod may go, the slot stays."""
+        member, slot = self.members.get(uid), self.slot_of.get(uid)
+        if member is None or slot is None or self.placed is None or member.stage not in LIVE:
+            return
+        self.filled.add(slot)
+        if (node := member.node or member.pinned) is not None:
+            self.moved[slot] = node
+
+    def filler(self) -> dict[int, Member]:
+        """Slot -> the member that fills it."""
+        return {slot: self.members[uid] for uid, slot in self.slot_of.items()}
+
+    def role_of(self, slot: int) -> Role | None:
+        """The role a slot belongs to; None when no role is that long (the gang shrank)."""
+        offset = 0
+        for role in self.gang.roles if self.gang else ():
+            if slot < offset + role.maximum:
+                return role
+            offset += role.maximum
+        return None
+
+    def core(self) -> tuple[int, ...]:
+        """The slots that are released together: the first ``minimum`` of every role."""
+        slots: list[int] = []
+        offset = 0
+        for role in self.gang.roles if self.gang else ():
+            slots.extend(range(offset, offset + role.minimum))
+            offset += role.maximum
+        return tuple(slots)
+
+    def shape_of(self, slot: int, member: Member | None) -> Shape | None:
+        """What a slot is charged: its member's shape, else the template's, else what was charged before or a peer's."""
+        if member is not None:
+            return member.shape
+        role = self.role_of(slot)
+        if role is not None and role.shape is not None:
+            return role.shape
+        return self.charges[slot].shape if slot in self.charges else None
