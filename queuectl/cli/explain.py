@@ -1,0 +1,81 @@
+"""``queuectl explain``: why a gang waits, with every number, and what would free it; or where it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from queuectl.cli import columns, options, render
+from queuectl.cli.client import Server
+from queuectl.cli.options import GANGS
+
+Json = dict[str, Any]
+
+
+@click.command("explain")
+@click.argument("what", nargs=-1, required=True, metavar="gang NAME")
+@options.namespace
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Typed fields instead of sentences.")
+@options.cluster
+@options.server
+def command(
+    what: tuple[str, ...],
+    namespace: str | None,
+    output: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    server: str,
+) -> None:
+    r"""Say why a gang waits and what would free it, or where it runs.
+
+    NAME is the PodGroup's, its Job's, or a pod's.
+
+    \b
+    queuectl explain gang train
+    queuectl explain job/train -n vision
+    """
+    _, name = options.one(what, (GANGS,))
+    space = options.namespace_of(namespace, kubeconfig, context)
+    found = Server(server).get("explain", "namespaces", space, "gangs", name)
+    if output:
+        render.out(render.as_json(found) if output == "json" else render.as_yaml(found))
+        return
+    if not found["leading"]:
+        render.say("note: this controller does not lead; positions and reasons may be old or missing")
+    render.out(lines(found))
+
+
+def lines(found: Json) -> list[str]:
+    """The explanation for people."""
+    meta = found["metadata"]
+    who = f"{meta['name']} ({columns.owner(found)})" if found["owner"] else meta["name"]
+    text = [render.plain(f"Gang {who} in namespace {meta['namespace']} {found['summary']}.")]
+    if found["phase"] in {"Pending", "Deactivated"}:
+        if (waited := columns.since(found["queuedAt"], found["asOf"])) is not None:
+            place = f"; {found['waiting']} wait in its queue" if found["position"] else ""
+            text.append(f"Queued {waited} ago{place}.")
+    elif (since := columns.since(found["admittedAt"], found["asOf"])) is not None:
+        text.append(f"Admitted {since} ago.")
+    for number, blocker in enumerate(found["blockers"], 1):
+        text += ["", render.plain(f"{number}. {blocker['reason']}: {blocker['sentence']}.")]
+        if blocker["remedy"]:
+            text.append(render.plain(f"   What would free it: {blocker['remedy']}."))
+    if found["phase"] == "Pending" and not found["blockers"]:
+        text += ["", "Nothing is known against it: the controller has not come to it yet."]
+    if found["nodes"]:
+        text += ["", *_table(["node", "pods"], [[node["name"], node["pods"]] for node in found["nodes"]])]
+    if found["path"] and found["phase"] in {"Pending", "Deactivated"}:
+        shown = columns.resources(found["path"], wide=False)
+        rows = [
+            [queue["metadata"]["name"], queue["state"], one["name"], one["used"], one["quota"], one["limit"]]
+            for queue in found["path"]
+            for one in queue["resources"]
+            if one["name"] in shown
+        ]
+        text += ["", *_table(["queue", "state", "resource", "used", "quota", "limit"], rows)] if rows else []
+    return text
+
+
+def _table(headers: list[str], rows: list[columns.Row]) -> list[str]:
+    return render.Table(headers).lines(rows)

@@ -1,0 +1,106 @@
+"""Routes of the JSON API. Read-only: whatever changes something is written to the cluster with the user's own rights."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from queuectl.serve import objects
+from queuectl.serve.world import PHASES, World
+
+PREFIX = "/api/v1"
+_encoder = msgspec.json.Encoder()
+_REASONS = {400: "BadRequest", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed", 500: "InternalError"}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def reply(obj: msgspec.Struct, status: int = 200) -> web.Response:
+    """An object as JSON."""
+    return web.Response(body=_encoder.encode(obj), status=status, content_type="application/json")
+
+
+def failure(code: int, message: str, nearest: list[str] | None = None) -> web.Response:
+    """An error as JSON, in the form of the Kubernetes API."""
+    reason = _REASONS.get(code, "Failure")
+    details = objects.Details(nearest=nearest) if nearest is not None else msgspec.UNSET
+    return reply(objects.Status(code=code, reason=reason, message=message, details=details), code)
+
+
+class BadRequest(ValueError):
+    """The query cannot be answered; the message says what is wrong with it."""
+
+
+class Api:
+    """The handlers. Each answers from the view in a single step, so that no two parts of an answer disagree."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def routes(self) -> list[tuple[str, Handler]]:
+        """Paths and their handlers."""
+        gang = "/namespaces/{namespace}/gangs/{name}"
+        return [
+            (f"{PREFIX}/queues", self.queues),
+            (f"{PREFIX}/queues/{{name}}", self.queue),
+            (f"{PREFIX}/gangs", self.gangs),
+            (f"{PREFIX}{gang}", self.gang),
+            (f"{PREFIX}/nodes", self.nodes),
+            (f"{PREFIX}/nodes/{{name}}", self.node),
+            (f"{PREFIX}/explain{gang}", self.explain),
+        ]
+
+    async def queues(self, request: web.Request) -> web.Response:
+        """All queues, each after its parent."""
+        _query(request)
+        items = list(self._world.queues())
+        return reply(self._world.listing("QueueList", items))
+
+    async def queue(self, request: web.Request) -> web.Response:
+        """One queue."""
+        _query(request)
+        return reply(self._world.queue(request.match_info["name"]))
+
+    async def gangs(self, request: web.Request) -> web.Response:
+        """Gangs by namespace, queue (with all below it) and phase."""
+        query = _query(request, "namespace", "queue", "phase")
+        if (phase := query.get("phase", "")) and phase not in PHASES:
+            raise BadRequest(f'phase "{phase}" is none of {", ".join(PHASES)}')
+        items = self._world.gangs(**query)
+        return reply(self._world.listing("GangList", items))
+
+    async def gang(self, request: web.Request) -> web.Response:
+        """One gang, by the name of its PodGroup, its owner, or a pod."""
+        _query(request)
+        found = self._world.gang(request.match_info["namespace"], request.match_info["name"])
+        return reply(self._world.describe(found, pods=True))
+
+    async def explain(self, request: web.Request) -> web.Response:
+        """Why it waits, or where it runs."""
+        _query(request)
+        found = self._world.gang(request.match_info["namespace"], request.match_info["name"])
+        return reply(self._world.explain(found))
+
+    async def nodes(self, request: web.Request) -> web.Response:
+        """All nodes."""
+        _query(request)
+        return reply(self._world.listing("NodeList", self._world.nodes()))
+
+    async def node(self, request: web.Request) -> web.Response:
+        """One node."""
+        _query(request)
+        return reply(self._world.node(request.match_info["name"]))
+
+
+def _query(request: web.Request, *known: str) -> dict[str, str]:
+    """The query's values. Raises BadRequest for any that would be ignored: a misspelt filter must not show everything."""
+    found: dict[str, str] = {}
+    for key, value in request.query.items():
+        if key not in known:
+            raise BadRequest(f'parameter "{key}" is unknown' + (f"; known are {', '.join(known)}" if known else ""))
+        if key in found:
+            raise BadRequest(f'parameter "{key}" is given twice')
+        found[key] = value
+    return found

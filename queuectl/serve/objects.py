@@ -1,0 +1,286 @@
+"""The JSON API's objects. Quantities are Kubernetes text, times RFC 3339, names as in the cluster; absent values are null.
+
+They look like Kubernetes objects (``kind``, ``metadata``, ``items``), so that the same jq lines and habits work, but they
+are views: live, read-only, and gone with the controller. What must last is in the resources' own status.
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET, Struct, UnsetType
+
+from queuectl.model.reasons import (
+    CountEvidence,
+    LevelEvidence,
+    Misfit,
+    NodesEvidence,
+    QueueEvidence,
+    Reason,
+    TextEvidence,
+    remedy,
+    sentence,
+)
+from queuectl.model.resources import show
+
+
+class Object(Struct, rename="camel", kw_only=True):
+    """Fields are camelCase on the wire."""
+
+
+class Metadata(Object, kw_only=True):
+    """``namespace`` is empty for what has none."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+
+class Owner(Object, kw_only=True):
+    """What made a gang's pods."""
+
+    kind: str
+    name: str
+
+
+class Where(Object, kw_only=True):
+    """Where a blocker sits: a queue, a domain of a topology level, the nodes, or the gang itself."""
+
+    type: str
+    name: str
+    level: str | UnsetType = UNSET
+
+
+class Short(Object, kw_only=True):
+    """The resource that gives out first in the best domain."""
+
+    resource: str
+    per_pod: str
+    free: str
+
+
+class Blocker(Object, kw_only=True):
+    """One reason why a gang waits. ``need`` and ``have`` count what ``of`` names; null where there is nothing to count."""
+
+    reason: str
+    sentence: str
+    remedy: str
+    where: Where
+    need: str | None = None
+    have: str | None = None
+    of: str | None = None
+    limit: str | UnsetType = UNSET
+    used: str | UnsetType = UNSET
+    ever: str | UnsetType = UNSET
+    domains: int | UnsetType = UNSET
+    required: bool | UnsetType = UNSET
+    short: Short | UnsetType = UNSET
+    what: str | UnsetType = UNSET
+
+
+class QueueResource(Object, kw_only=True):
+    """One resource of a queue: in use by it and all below, entitled to, never more than, asked for by those that wait."""
+
+    name: str
+    used: str
+    quota: str | None
+    limit: str | None
+    pending: str
+
+
+class QueueCounts(Object, kw_only=True):
+    """Gangs of this queue and those below it, each counted once."""
+
+    pending: int
+    admitted: int
+    running: int
+
+
+class Queue(Object, kw_only=True):
+    """A queue. ``path`` goes from the root's child down to this queue; ``blockers`` say why it admits nothing."""
+
+    kind: str = "Queue"
+    metadata: Metadata
+    parent: str | None
+    path: list[str]
+    leaf: bool
+    weight: int
+    priority: int
+    state: str
+    counts: QueueCounts
+    resources: list[QueueResource]
+    blockers: list[Blocker]
+
+
+class GangCounts(Object, kw_only=True):
+    """Members by how far they have come; each stage includes those after it, but for the last."""
+
+    members: int
+    released: int
+    bound: int
+    running: int
+    succeeded: int
+
+
+class Share(Object, kw_only=True):
+    """So many pods of a gang on a node, or of a node's gang."""
+
+    name: str
+    pods: int
+    namespace: str | UnsetType = UNSET
+
+
+class Role(Object, kw_only=True):
+    """Members of one kind, and what each asks for; null when no member or template tells yet."""
+
+    name: str
+    min_member: int
+    max_member: int
+    requests: dict[str, str] | None
+    required: str | None
+    preferred: str | None
+
+
+class Pod(Object, kw_only=True):
+    """A member."""
+
+    name: str
+    role: str
+    rank: int | None
+    stage: str
+    node: str | None
+    gates: list[str]
+    trouble: str
+
+
+class Gang(Object, kw_only=True):
+    """A gang. ``reason`` and ``message`` are the first of its blockers; ``pods`` are given for a single gang only."""
+
+    kind: str = "Gang"
+    metadata: Metadata
+    owner: Owner | None
+    single: bool
+    queue: str
+    phase: str
+    reason: str
+    message: str
+    position: int | None
+    priority: int
+    min_member: int
+    max_member: int
+    counts: GangCounts
+    nodes: list[Share]
+    required: str | None
+    preferred: str | None
+    created_at: str | None
+    queued_at: str | None
+    admitted_at: str | None
+    round: int
+    requeues: int
+    roles: list[Role]
+    pods: list[Pod] | UnsetType = UNSET
+
+
+class Domain(Object, kw_only=True):
+    """A domain that a node lies in."""
+
+    level: str
+    name: str
+
+
+class NodeResource(Object, kw_only=True):
+    """One resource of a node. ``free`` is never negative."""
+
+    name: str
+    allocatable: str
+    used: str
+    free: str
+
+
+class Node(Object, kw_only=True):
+    """A node as placement sees it. ``gangs`` are given for a single node only."""
+
+    kind: str = "Node"
+    metadata: Metadata
+    usable: bool
+    domains: list[Domain]
+    resources: list[NodeResource]
+    gangs: list[Share] | UnsetType = UNSET
+
+
+class Explanation(Object, kw_only=True):
+    """Why a gang waits, or where it runs. ``path`` goes from its leaf queue up."""
+
+    kind: str = "Explanation"
+    as_of: str
+    leading: bool
+    metadata: Metadata
+    owner: Owner | None
+    queue: str
+    phase: str
+    summary: str
+    position: int | None
+    waiting: int
+    queued_at: str | None
+    admitted_at: str | None
+    counts: GangCounts
+    min_member: int
+    nodes: list[Share]
+    path: list[Queue]
+    blockers: list[Blocker]
+
+
+class Listing(Object, kw_only=True):
+    """Many of one kind, at one moment. Only a leader decides: elsewhere positions and reasons may be old or missing."""
+
+    kind: str
+    as_of: str
+    leading: bool
+    items: list[Queue] | list[Gang] | list[Node]
+
+
+class Details(Object, kw_only=True):
+    """What may help after a 404."""
+
+    nearest: list[str]
+
+
+class Status(Object, kw_only=True):
+    """An error, in the form of the Kubernetes API."""
+
+    kind: str = "Status"
+    api_version: str = "v1"
+    status: str = "Failure"
+    code: int
+    reason: str
+    message: str
+    details: Details | UnsetType = UNSET
+
+
+def blocker(misfit: Misfit) -> Blocker:
+    """A misfit, put into words and typed fields."""
+    reason, it = misfit.reason, misfit.evidence
+    found = Blocker(
+        reason=reason.value, sentence=sentence(misfit), remedy=remedy(misfit), where=Where(type="gang", name="")
+    )
+    match it:
+        case QueueEvidence():
+            found.where = Where(type="queue", name=it.queue)
+            if it.resource:
+                found.need, found.have, found.of = show(it.resource, it.need), show(it.resource, it.have), it.resource
+                found.limit, found.used = show(it.resource, it.limit), show(it.resource, it.usage)
+            if it.detail:
+                found.what = it.detail
+        case LevelEvidence():
+            found.where = Where(type="domain" if it.level else "cluster", name=it.best, level=it.level)
+            found.need, found.have, found.of = str(it.need), str(it.have), "pods"
+            found.ever, found.domains, found.required = str(it.ever), it.domains, it.required
+            if it.resource:
+                needed, free = show(it.resource, it.short_need), show(it.resource, it.short_have)
+                found.short = Short(resource=it.resource, per_pod=needed, free=free)
+        case NodesEvidence():
+            found.where = Where(type="nodes", name="")
+            found.have, found.of, found.what = str(it.total - it.nodes), "nodes", it.what
+        case CountEvidence() if reason is not Reason.BACKOFF:
+            found.need, found.have, found.of = str(it.need), str(it.have), it.what or "members"
+        case TextEvidence():
+            found.what = it.what
+    return found
