@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 TAIL = 30  # lines of a log that an error shows: a Go panic's first page, or the last retries of a client
 TERM_SECONDS = 10.0  # SIGTERM to SIGKILL; the API server's own shutdown needs about 1 s here
@@ -50,21 +49,19 @@ class _Guard:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pipe: IO[str] | None = None
+        self._pipe = -1
         self._owner = 0
 
     def tell(self, line: str) -> None:
         with self._lock:
-            if self._pipe is None or self._owner != os.getpid():
-                child = subprocess.Popen(
-                    [sys.executable, "-S", "-c", _GUARD], stdin=subprocess.PIPE, text=True, start_new_session=True
-                )
-                self._pipe, self._owner = child.stdin, os.getpid()
+            if self._owner != os.getpid():  # a fork has no guard yet
+                end, self._pipe = os.pipe()  # not inherited: only our own end closes it
+                child = subprocess.Popen([sys.executable, "-S", "-c", _GUARD], stdin=end, start_new_session=True)
                 child.returncode = 0  # it outlives us on purpose: no "still running" warning from the finalizer
-            assert self._pipe is not None
+                os.close(end)
+                self._owner = os.getpid()
             with contextlib.suppress(BrokenPipeError):
-                self._pipe.write(line + "\n")
-                self._pipe.flush()
+                os.write(self._pipe, (line + "\n").encode())
 
 
 _guard = _Guard()
