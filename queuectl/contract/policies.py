@@ -9,13 +9,25 @@ because an error refuses the request (failurePolicy Fail).
 from __future__ import annotations
 
 import json
-from typing import Any
 
+from queuectl.contract.admission import (
+    JOB,
+    POD,
+    Json,
+    gated,
+    label,
+    mutating_policy,
+    only,
+    rule,
+    same,
+    validating_policy,
+)
 from queuectl.contract.foreign import GROUP
 from queuectl.contract.names import (
     DEFAULT_QUEUE_LABEL,
     FENCE,
     GATE,
+    OPERATOR_HOLD,
     POD_GROUP_LABEL,
     QUEUE_LABEL,
     RECORD,
@@ -24,11 +36,8 @@ from queuectl.contract.names import (
     UNMANAGED_LABEL,
 )
 
-Json = dict[str, Any]
-
 NAMESPACE = "queuectl-system"
 USER = f"system:serviceaccount:{NAMESPACE}:queuectl"
-LEASE = "queuectl"
 SUMMARY = {
     "queuectl-gate": "adds the gate to new pods with a queue label",
     "queuectl-default-queue": f"labels and gates new pods without a queue in namespaces labelled `{DEFAULT_QUEUE_LABEL}`",
@@ -37,120 +46,36 @@ SUMMARY = {
     "queuectl-release": f"refuses to remove the gate unless one may `release` podgroups.{GROUP} in the namespace",
     "queuectl-managed-pods": "refuses pods with a queue label that have no gate or name their node",
     "queuectl-labels": "refuses changes of our labels on pods and Jobs, unless one may `release`",
-    "queuectl-jobs": "refuses a Job whose pod template names another queue",
+    "queuectl-jobs": "refuses a Job whose pod template names another queue, and changes of our labels in the template",
+    "queuectl-operator-hold": f"refuses changes of the annotation `{OPERATOR_HOLD}` on PodGroups, unless one may `release`",
     "queuectl-own-writes-pods": "keeps the controller's own account to its gate, pin, annotations and conditions",
     "queuectl-own-writes-jobs": "keeps the controller's own account to suspending, resuming and its annotations",
     "queuectl-fence": f"refuses the controller's writes to pods and Jobs whose annotation `{FENCE}` is older than the Lease",
     "queuectl-status-fence": "the same for `status.fence` of Queues and PodGroups",
 }
-_API = "admissionregistration.k8s.io/v1"
-
-_POD = ("", "v1", "pods")
-_JOB = ("batch", "v1", "jobs")
-
-
-def _label(of: str, name: str) -> str:
-    return f"{of}.?labels[?'{name}'].orValue('')"
-
-
-def _gated(of: str) -> str:
-    return f"{of}.spec.?schedulingGates.orValue([]).exists(g, g.name == '{GATE}')"
-
 
 # Conditions on the object of a request.
 _MANAGED = {
     "name": "managed",
-    "expression": f"{_label('object.metadata', QUEUE_LABEL)} != ''"
-    f" && {_label('object.metadata', UNMANAGED_LABEL)} != 'true'",
+    "expression": f"{label('object.metadata', QUEUE_LABEL)} != ''"
+    f" && {label('object.metadata', UNMANAGED_LABEL)} != 'true'",
 }
 _NO_QUEUE = {
     "name": "no-queue",
     "expression": f"!('{QUEUE_LABEL}' in object.metadata.?labels.orValue({{}}))"
-    f" && {_label('object.metadata', UNMANAGED_LABEL)} != 'true'",
+    f" && {label('object.metadata', UNMANAGED_LABEL)} != 'true'",
 }
 _NO_NODE = {"name": "no-node", "expression": "object.spec.?nodeName.orValue('') == ''"}
 _NO_DAEMON = {
     "name": "no-daemon",
     "expression": "!object.metadata.?ownerReferences.orValue([]).exists(o, o.kind == 'DaemonSet')",
 }
-_NO_GATE = {"name": "no-gate", "expression": f"!{_gated('object')}"}
+_NO_GATE = {"name": "no-gate", "expression": f"!{gated('object', GATE)}"}
 
 _MAY_RELEASE = (
     f"authorizer.group('{GROUP}').resource('podgroups').namespace(request.namespace).check('release').allowed()"
 )
 _ADD_GATE = f"spec: Object.spec{{schedulingGates: [Object.spec.schedulingGates{{name: '{GATE}'}}]}}"
-
-
-def _rule(kind: tuple[str, str, str], *operations: str, sub: tuple[str, ...] = ()) -> Json:
-    group, version, resource = kind
-    resources = [resource, *(f"{resource}/{one}" for one in sub)]
-    return {"apiGroups": [group], "apiVersions": [version], "operations": list(operations), "resources": resources}
-
-
-def _mutating(
-    name: str, rule: Json, conditions: list[Json], expression: str, selector: Json | None = None
-) -> list[Json]:
-    constraints: Json = {"resourceRules": [rule]} | ({"namespaceSelector": selector} if selector else {})
-    return [
-        {
-            "apiVersion": _API,
-            "kind": "MutatingAdmissionPolicy",
-            "metadata": {"name": name},
-            "spec": {
-                "matchConstraints": constraints,
-                "matchConditions": conditions,
-                "failurePolicy": "Fail",
-                "reinvocationPolicy": "IfNeeded",  # another policy or webhook may have added the label
-                "mutations": [
-                    {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": f"Object{{{expression}}}"}}
-                ],
-            },
-        },
-        {
-            "apiVersion": _API,
-            "kind": "MutatingAdmissionPolicyBinding",
-            "metadata": {"name": name},
-            "spec": {"policyName": name},
-        },
-    ]
-
-
-def _validating(
-    name: str,
-    rules: list[Json],
-    conditions: list[Json],
-    validations: list[tuple[str, str]],
-    *,
-    variables: dict[str, str] | None = None,
-    lease_in: str = "",
-) -> list[Json]:
-    """A policy and its binding; with ``lease_in``, our Lease in that namespace is its parameter."""
-    spec: Json = {
-        "matchConstraints": {"resourceRules": rules},
-        "matchConditions": conditions,
-        "failurePolicy": "Fail",
-        "variables": [{"name": key, "expression": value} for key, value in (variables or {}).items()],
-        "validations": [{"expression": expression, "message": message} for expression, message in validations],
-    }
-    binding: Json = {"policyName": name, "validationActions": ["Deny"]}
-    if lease_in:
-        spec["paramKind"] = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-        # Before anybody has led there is no lease, and nobody whose writes could be stale.
-        binding["paramRef"] = {"name": LEASE, "namespace": lease_in, "parameterNotFoundAction": "Allow"}
-    return [
-        {
-            "apiVersion": _API,
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": name},
-            "spec": {key: value for key, value in spec.items() if value},
-        },
-        {
-            "apiVersion": _API,
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": name},
-            "spec": binding,
-        },
-    ]
 
 
 def mutating() -> list[Json]:
@@ -169,47 +94,48 @@ def mutating() -> list[Json]:
     plain_template = {
         "name": "plain-template",
         "expression": f"!('{QUEUE_LABEL}' in object.spec.template.?metadata.?labels.orValue({{}}))"
-        f" && {_label('object.spec.template.?metadata', UNMANAGED_LABEL)} != 'true'",
+        f" && {label('object.spec.template.?metadata', UNMANAGED_LABEL)} != 'true'",
     }
     own = f"object.metadata.labels['{QUEUE_LABEL}']"
     return [
-        *_mutating("queuectl-gate", _rule(_POD, "CREATE"), [_MANAGED, _NO_NODE, _NO_GATE], _ADD_GATE),
-        *_mutating(
+        *mutating_policy("queuectl-gate", [rule(POD, "CREATE")], [_MANAGED, _NO_NODE, _NO_GATE], _ADD_GATE),
+        *mutating_policy(
             "queuectl-default-queue",
-            _rule(_POD, "CREATE"),
+            [rule(POD, "CREATE")],
             [_NO_QUEUE, _NO_NODE, _NO_DAEMON],
             f"metadata: Object.metadata{{{labels(queue)}}}, {_ADD_GATE}",
             default,
         ),
-        *_mutating(
+        *mutating_policy(
             "queuectl-default-queue-jobs",
-            _rule(_JOB, "CREATE"),
+            [rule(JOB, "CREATE")],
             [_NO_QUEUE, plain_template],
             f"metadata: Object.metadata{{{labels(queue)}}}, {template(queue)}",
             default,
         ),
-        *_mutating("queuectl-job-template", _rule(_JOB, "CREATE"), [_MANAGED, plain_template], template(own)),
+        *mutating_policy("queuectl-job-template", [rule(JOB, "CREATE")], [_MANAGED, plain_template], template(own)),
     ]
 
 
 def guarding() -> list[Json]:
     """What nobody may do to managed pods and their owners, except whoever holds the virtual verb ``release``."""
     labels = (QUEUE_LABEL, POD_GROUP_LABEL, ROLE_LABEL, UNMANAGED_LABEL)
+    template = "object.spec.template.?metadata"
     return [
-        *_validating(
+        *validating_policy(
             "queuectl-release",
-            [_rule(_POD, "UPDATE")],
-            [{"name": "was-gated", "expression": _gated("oldObject")}],
+            [rule(POD, "UPDATE")],
+            [{"name": "was-gated", "expression": gated("oldObject", GATE)}],
             [
                 (
-                    f"{_gated('object')} || {_MAY_RELEASE}",
+                    f"{gated('object', GATE)} || {_MAY_RELEASE}",
                     f"only who may 'release' podgroups.{GROUP} in this namespace removes the gate {GATE}",
                 )
             ],
         ),
-        *_validating(
+        *validating_policy(
             "queuectl-managed-pods",
-            [_rule(_POD, "CREATE")],
+            [rule(POD, "CREATE")],
             # A kubelet reports its static pods as they already run.
             [
                 _MANAGED,
@@ -221,35 +147,61 @@ def guarding() -> list[Json]:
                     f"a pod of a queue must not name its node; label it {UNMANAGED_LABEL}: 'true', or drop nodeName",
                 ),
                 (
-                    _gated("object"),
+                    gated("object", GATE),
                     f"a pod of a queue needs the scheduling gate {GATE}; add it to spec.schedulingGates",
                 ),
             ],
         ),
-        *_validating(
+        *validating_policy(
             "queuectl-labels",
-            [_rule(_POD, "UPDATE"), _rule(_JOB, "UPDATE")],
+            [rule(POD, "UPDATE"), rule(JOB, "UPDATE")],
             [],
             [
                 (
-                    f"{_label('object.metadata', name)} == {_label('oldObject.metadata', name)} || {_MAY_RELEASE}",
+                    f"{label('object.metadata', name)} == {label('oldObject.metadata', name)} || {_MAY_RELEASE}",
                     f"the label {name} cannot change; delete and create again",
                 )
                 for name in labels
             ],
         ),
-        *_validating(
+        *validating_policy(
             "queuectl-jobs",
-            [_rule(_JOB, "CREATE", "UPDATE")],
-            [_MANAGED],
+            [rule(JOB, "CREATE", "UPDATE")],
+            [],
             [
                 (
                     (
-                        f"{_label('object.spec.template.?metadata', QUEUE_LABEL)} =="
-                        f" {_label('object.metadata', QUEUE_LABEL)}"
-                        f" || {_label('object.spec.template.?metadata', UNMANAGED_LABEL)} == 'true'"
+                        f"request.operation != 'CREATE' || {label('object.metadata', QUEUE_LABEL)} == ''"
+                        f" || {label(template, UNMANAGED_LABEL)} == 'true'"
+                        f" || {label(template, QUEUE_LABEL)} == {label('object.metadata', QUEUE_LABEL)}"
                     ),
                     f"the pod template's label {QUEUE_LABEL} must be the Job's own, or be left out",
+                ),
+                # While a Job is suspended, its template's labels could be changed.
+                *(
+                    (
+                        (
+                            f"request.operation != 'UPDATE'"
+                            f" || {label(template, name)} == {label(template.replace('object', 'oldObject'), name)}"
+                            f" || {_MAY_RELEASE}"
+                        ),
+                        f"the pod template's label {name} cannot change; delete and create again",
+                    )
+                    for name in labels
+                ),
+            ],
+        ),
+        *validating_policy(
+            "queuectl-operator-hold",
+            [rule((GROUP, "*", "podgroups"), "UPDATE")],
+            [],
+            [
+                (
+                    (
+                        f"object.metadata.?annotations[?'{OPERATOR_HOLD}'] =="
+                        f" oldObject.metadata.?annotations[?'{OPERATOR_HOLD}'] || {_MAY_RELEASE}"
+                    ),
+                    f"only who may 'release' podgroups.{GROUP} in this namespace changes the annotation {OPERATOR_HOLD}",
                 )
             ],
         ),
@@ -272,17 +224,6 @@ _JOB_SPEC = (
 _PREFERRED = "affinity.?nodeAffinity.?preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def _same(part: str, fields: tuple[str, ...]) -> str:
-    return " && ".join(f"object.?{part}.?{field} == oldObject.?{part}.?{field}" for field in fields)
-
-
-def _only(what: str, ours: tuple[str, ...]) -> str:
-    """Entries of this map of the metadata are as before, except those of these names."""
-    new, old = f"object.metadata.?{what}.orValue({{}})", f"oldObject.metadata.?{what}.orValue({{}})"
-    names = json.dumps(list(ours))
-    return f"{new}.all(k, k in {names} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, k in {names} || k in {new})"
-
-
 def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
     """What our own account may write at all, and the fence: nothing once a later leader has begun.
 
@@ -295,14 +236,14 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
     annotation = f"object.metadata.?annotations[?'{FENCE}'].orValue('')"
     stale = "stale fence: another leader has begun since"
     metadata = [
-        (_only("annotations", (FENCE, RECORD, SUSPENSION)), "the controller changes no annotations but its own"),
-        (_only("labels", (QUEUE_LABEL,)), f"the controller changes no label but {QUEUE_LABEL}"),
-        (_same("metadata", ("finalizers", "ownerReferences")), "the controller changes neither finalizers nor owners"),
+        (only("annotations", (FENCE, RECORD, SUSPENSION)), "the controller changes no annotations but its own"),
+        (only("labels", (QUEUE_LABEL,)), f"the controller changes no label but {QUEUE_LABEL}"),
+        (same("metadata", ("finalizers", "ownerReferences")), "the controller changes neither finalizers nor owners"),
     ]
     return [
-        *_validating(
+        *validating_policy(
             "queuectl-own-writes-pods",
-            [_rule(_POD, "UPDATE", sub=("status",))],
+            [rule(POD, "UPDATE", sub=("status",))],
             [is_us],
             [
                 *metadata,
@@ -310,22 +251,22 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
                     f"oldObject.{gates}.all(o, o.name == '{GATE}' || object.{gates}.exists(n, n.name == o.name))",
                     "the controller removes no scheduling gate but its own",
                 ),
-                (_same("spec", (*_POD_SPEC, _PREFERRED)), "the controller only pins and releases pods"),
+                (same("spec", (*_POD_SPEC, _PREFERRED)), "the controller only pins and releases pods"),
                 (
-                    f"object.{conditions} == oldObject.{conditions} && {_same('status', _POD_STATUS)}",
+                    f"object.{conditions} == oldObject.{conditions} && {same('status', _POD_STATUS)}",
                     "the controller writes no part of a pod's status but its own conditions",
                 ),
             ],
         ),
-        *_validating(
+        *validating_policy(
             "queuectl-own-writes-jobs",
-            [_rule(_JOB, "UPDATE")],
+            [rule(JOB, "UPDATE")],
             [is_us],
-            [*metadata, (_same("spec", _JOB_SPEC), "the controller only suspends and resumes Jobs")],
+            [*metadata, (same("spec", _JOB_SPEC), "the controller only suspends and resumes Jobs")],
         ),
-        *_validating(
+        *validating_policy(
             "queuectl-fence",
-            [_rule(_POD, "UPDATE", sub=("status",)), _rule(_JOB, "UPDATE")],
+            [rule(POD, "UPDATE", sub=("status",)), rule(JOB, "UPDATE")],
             [is_us],
             [
                 (
@@ -340,11 +281,11 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
             variables={"fence": annotation},
             lease_in=namespace,
         ),
-        *_validating(
+        *validating_policy(
             "queuectl-status-fence",
             [
-                _rule((GROUP, "*", "queues/status"), "UPDATE"),
-                _rule((GROUP, "*", "podgroups/status"), "UPDATE"),
+                rule((GROUP, "*", "queues/status"), "UPDATE"),
+                rule((GROUP, "*", "podgroups/status"), "UPDATE"),
             ],
             [is_us],
             [(f"object.?status.?fence.orValue(-1) >= {least}", stale)],

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from queuectl.contract.admission import LEASE
 from queuectl.contract.foreign import GROUP
-from queuectl.contract.policies import LEASE, NAMESPACE, USER
+from queuectl.contract.policies import NAMESPACE, USER
 
 Json = dict[str, Any]
 

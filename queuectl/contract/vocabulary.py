@@ -82,7 +82,7 @@ _WORDS = (
         (names.BEST_EFFORT, "pods", ('`"true"` accepts placement although a required constraint is not modelled; '
          "all-or-nothing is then not promised")),
         (names.REQUEUE, "PodGroups", "a new value (a time, by custom) asks for another try"),
-        (names.OPERATOR_HOLD, "PodGroups", "`\"true\"`: the operator's hold, besides the tenant's own `spec.hold`"),
+        (names.OPERATOR_HOLD, "PodGroups", "its presence is the operator's hold, besides the tenant's own `spec.hold`"),
     )),
     ("Annotations that only the controller writes", (
         (names.FENCE, "pods, Jobs", "the fence of the last writer; a write with an older one is refused"),
