@@ -48,4 +48,5 @@ def install(mutant: str) -> None:
 
 if __name__ == "__main__":
     install(sys.argv[1])
-    sys.exit(main(sys.argv[3:]))
+    sys.argv = ["queuectl", *sys.argv[3:]]
+    main()

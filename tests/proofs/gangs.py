@@ -76,15 +76,15 @@ async def _explain(proof: Proof, url: str, namespace: str, name: str) -> None:
     if code != 0:
         raise AssertionError(f"explain: {err}")
     blockers = parsed(out)["blockers"]
-    levels = [b for b in blockers if b["reason"] in ("NoDomainFits", "NoCapacity", "Fragmented")]
-    named = {b["where"] for b in levels if b.get("need") is not None and b.get("have") is not None}
+    levels = [b for b in blockers if b["where"]["type"] in ("domain", "cluster")]
     _, text, _ = await queuectl("explain", "gang", name, "-n", namespace, "--server", url)
-    numbers = all(str(b["need"]) in text and str(b["have"]) in text for b in levels)
+    numbers = all(b["need"] == "8" and b["have"] is not None and b["sentence"] in text for b in levels)
     proof.row(
         "explain names every topology level with need and have",
-        "; ".join(f"{b['where']}: need {b['need']}, have {b['have']}" for b in levels) or "no level",
+        "; ".join(f"{b['where']['level'] or 'cluster'}: need {b['need']}, have {b['have']}" for b in levels)
+        or "no level",
         "rack and cluster, need 8",
-        len(named) >= 2 and numbers and all(int(b["need"]) == 8 for b in levels),
+        {b["where"]["level"] for b in levels} >= {"rack", ""} and numbers,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from tests.proofs import gangs
+from tests.proofs import crash, gangs, refusals
 from tests.proofs.stage import Stage
 from tests.proofs.table import Proof
 from tests.rig import build
@@ -15,6 +15,8 @@ async def prove(proof: Proof) -> None:
     """All parts, in the order of the issue's list."""
     async with Stage.up() as stage:
         await gangs.all_gangs(proof, stage)
+        await proof.part("refusals", lambda: refusals.refusals(proof, stage))
+        await crash.all_crashes(proof, stage)
 
 
 def main() -> int:

@@ -26,6 +26,7 @@ from tests.rig.nodes import NodeSpec
 from tests.rig.objects import GATE, Object, pod_spec
 from tests.rig.process import Process
 
+ROOT = Path(__file__).resolve().parents[2]
 USER = "queuectl"  # the controller's account on this control plane
 NAMESPACE = "queuectl-system"
 QUEUES = "/apis/queuectl.io/v1alpha1/queues"
@@ -58,7 +59,7 @@ def job(
     seconds: float | None = None,
     suspend: bool = False,
     completions: int | None = None,
-    **spec: object,
+    **spec: Any,
 ) -> Object:
     """An Indexed Job as a tenant writes it: labels and annotations on the Job, nothing on its pods but the run time."""
     annotations = {} if gang is None else {"queuectl.io/min-member": gang}
@@ -168,7 +169,7 @@ class Stage:
         argv = [sys.executable, "-m", "tests.proofs.controller", mutant, "--", "run"]
         argv += ["--kubeconfig", str(kubeconfig or self.control_plane.kubeconfig(USER)), "--config", str(config)]
         argv += ["--listen", f"127.0.0.1:{port}"]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         process = self.control_plane.spawn(f"queuectl-{number}", argv, environment)
         running = Running(process, f"http://127.0.0.1:{port}")
         self._controllers.append(running)
@@ -236,28 +237,28 @@ class Stage:
     async def complete(self, namespace: str, name: str, deadline: float = 60.0) -> Object:
         """Wait until a Job is complete and return it."""
 
-        async def look() -> Object | None:
+        async def look() -> Object:
             found: Object = await self.admin.get(f"{jobs(namespace)}/{name}")
             conditions = (found.get("status") or {}).get("conditions") or ()
-            return found if any(c["type"] == "Complete" and c["status"] == "True" for c in conditions) else None
+            return found if any(c["type"] == "Complete" and c["status"] == "True" for c in conditions) else {}
 
         return await eventually(look, deadline, f"Job {namespace}/{name} complete")
 
     async def group_of(self, namespace: str, name: str, deadline: float = 30.0) -> Object:
         """The PodGroup derived from a Job."""
 
-        async def look() -> Object | None:
+        async def look() -> Object:
             for found in await self.admin.list(groups(namespace)):
                 if any(r["name"] == name for r in found["metadata"].get("ownerReferences") or ()):
                     return dict(found)
-            return None
+            return {}
 
         return await eventually(look, deadline, f"PodGroup of {namespace}/{name}")
 
 
 async def queuectl(*arguments: str, kubeconfig: Path | None = None) -> tuple[int, str, str]:
     """The command line, as a user runs it: exit code, standard output, standard error."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "NO_COLOR": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
     if kubeconfig is not None:
         environment["KUBECONFIG"] = str(kubeconfig)
     process = await asyncio.create_subprocess_exec(
