@@ -41,7 +41,7 @@ class Server:
             raise Usage(f"--server {url}: must be a URL such as {DEFAULT}")
         self.url = url.rstrip("/")
         # A proxy is for the world outside; what is on this machine is asked directly.
-        proxies = {} if _loopback(parts.hostname) else None
+        proxies: dict[str, str] | None = {} if _loopback(parts.hostname) else None
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
 
     def get(self, *path: str, **query: str) -> Json:

@@ -9,6 +9,7 @@ import click
 from queuectl.cli import columns, options, render
 from queuectl.cli.client import Server
 from queuectl.cli.options import GANGS
+from queuectl.cli.text import plain
 
 Json = dict[str, Any]
 
@@ -50,7 +51,7 @@ def lines(found: Json) -> list[str]:
     """The explanation for people."""
     meta = found["metadata"]
     who = f"{meta['name']} ({columns.owner(found)})" if found["owner"] else meta["name"]
-    text = [render.plain(f"Gang {who} in namespace {meta['namespace']} {found['summary']}.")]
+    text = [plain(f"Gang {who} in namespace {meta['namespace']} {found['summary']}.")]
     if found["phase"] in {"Pending", "Deactivated"}:
         if (waited := columns.since(found["queuedAt"], found["asOf"])) is not None:
             place = f"; {found['waiting']} wait in its queue" if found["position"] else ""
@@ -58,9 +59,9 @@ def lines(found: Json) -> list[str]:
     elif (since := columns.since(found["admittedAt"], found["asOf"])) is not None:
         text.append(f"Admitted {since} ago.")
     for number, blocker in enumerate(found["blockers"], 1):
-        text += ["", render.plain(f"{number}. {blocker['reason']}: {blocker['sentence']}.")]
+        text += ["", plain(f"{number}. {blocker['reason']}: {blocker['sentence']}.")]
         if blocker["remedy"]:
-            text.append(render.plain(f"   What would free it: {blocker['remedy']}."))
+            text.append(plain(f"   What would free it: {blocker['remedy']}."))
     if found["phase"] == "Pending" and not found["blockers"]:
         text += ["", "Nothing is known against it: the controller has not come to it yet."]
     if found["nodes"]:

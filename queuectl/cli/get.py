@@ -12,6 +12,7 @@ from queuectl.cli import columns, options, render
 from queuectl.cli.client import NotFound, Server
 from queuectl.cli.options import GANGS
 from queuectl.cli.problems import Problem, Usage
+from queuectl.cli.text import plain
 
 Json = dict[str, Any]
 
@@ -139,7 +140,7 @@ class _Printer:
 
     def _items(self, items: list[Json], as_of: str, all_items: list[Json]) -> None:
         if self._output == "name":
-            render.out(render.plain(columns.full_name(self._kind, item)) for item in items)
+            render.out(plain(columns.full_name(self._kind, item)) for item in items)
             return
         self._shown = sorted({*self._shown, *columns.resources(all_items, wide=self._wide)})
         rows = columns.rows(self._kind, items, self._shown, as_of, wide=self._wide, namespaces=self._namespaces)

@@ -1,0 +1,123 @@
+"""``queuectl run``: the controller, until it is told to end or another process leads."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import uuid
+from pathlib import Path
+
+import click
+
+from queuectl import __version__
+from queuectl.cli import logs, options
+from queuectl.cli.problems import Problem, Usage
+from queuectl.contract.config import Configuration, InvalidConfiguration, load
+from queuectl.control.clock import RealClock
+from queuectl.control.lease import LeadershipLost
+from queuectl.control.loop import Controller
+from queuectl.control.ports import ClusterError
+from queuectl.control.release import Fenced
+from queuectl.drivers.kube.cluster import KubeCluster
+from queuectl.drivers.kube.credentials import ConfigurationProblem
+from queuectl.serve.app import HOST, PORT, serving
+
+log = logging.getLogger(__name__)
+
+
+@click.command("run")
+@options.cluster
+@click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="Settings (docs/configuration.md).")
+@click.option(
+    "--listen",
+    default=f"{HOST}:{PORT}",
+    metavar="HOST:PORT",
+    help=f"Health, metrics and JSON API; they have no login.  [default: {HOST}:{PORT}]",
+)
+@click.option("--identity", metavar="NAME", help="Must be new for every process.  [default: host name and a UUID]")
+@click.option("--log-format", type=click.Choice(["json", "text"]), default="json", help="Of stderr.  [default: json]")
+def command(
+    kubeconfig: str | None,
+    context: str | None,
+    config: Path | None,
+    listen: str,
+    identity: str | None,
+    log_format: str,
+) -> None:
+    """Run the controller.
+
+    It mirrors the cluster, waits for the lease, and then decides. Several may run: one leads, the others stand by.
+    SIGTERM and Ctrl-C end it cleanly: the lease is given back and the exit code is 0. A second signal ends it at once.
+    Exit code 1: it lost the lease, or could not start; let a supervisor start it again.
+    """
+    host, port = address(listen)
+    try:
+        configuration = load(config)
+    except InvalidConfiguration as problem:
+        raise Usage(str(problem)) from None
+    logs.start(log_format)
+    name = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
+    gc.set_threshold(50_000, 20, 50)  # a mirror of many objects that live long: young garbage is rare
+    try:
+        asyncio.run(_run(kubeconfig, context, configuration, host, port, name))
+    except ConfigurationProblem as problem:
+        raise Problem(problem.message, problem.advice) from None
+    except LeadershipLost as problem:
+        raise Problem(f"the lease is lost: {problem}", "Start it again to stand by.") from None
+    except Fenced as problem:
+        raise Problem(f"another process leads: {problem}", "Start it again to stand by.") from None
+    except ClusterError as problem:
+        raise Problem(f"the API server refuses what the controller needs: {problem.message}") from None
+
+
+def address(listen: str) -> tuple[str, int]:
+    """``127.0.0.1:8080``, ``[::]:8080``, ``:8080`` (all addresses) → host and port; port 0 lets the system choose.
+
+    Raises Usage.
+    """
+    host, colon, port = listen.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise Usage(f"--listen {listen}: must be HOST:PORT, as {HOST}:{PORT}")
+    return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)  # noqa: S104 - asked for by ":8080"
+
+
+async def _run(
+    kubeconfig: str | None, context: str | None, configuration: Configuration, host: str, port: int, identity: str
+) -> None:
+    loop = asyncio.get_running_loop()
+    async with KubeCluster.connect(kubeconfig, context) as cluster:
+        controller = Controller(cluster, RealClock(), configuration, identity)
+        running = asyncio.create_task(controller.run(), name="controller")
+        stopped = False
+
+        def stop(number: int) -> None:
+            nonlocal stopped
+            stopped = True
+            log.info("ending", extra={"signal": signal.Signals(number).name})
+            for one in (signal.SIGINT, signal.SIGTERM):  # the second one ends us at once
+                loop.remove_signal_handler(one)
+                signal.signal(one, signal.SIG_DFL)
+            running.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop, number)
+        try:
+            async with serving(controller, host, port) as url:
+                log.info(
+                    "serving",
+                    extra={"url": url, "version": __version__, "identity": identity, "pid": os.getpid()},
+                )
+                await running
+        except asyncio.CancelledError:
+            if not stopped:
+                raise
+        except OSError as problem:
+            raise Problem(f"cannot listen on {host}:{port}: {problem.strerror}", "Choose another: --listen") from None
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+    log.info("ended")
