@@ -146,9 +146,9 @@ class Curves:
         if (known := self._by_signature.get(signature)) is not None:
             return known
         cost, steps = {0: 0}, []
-        most = sum(need.count for need in self._needs)
+        most = self._touched(alike)
         for child, copies in sorted(alike.items()):
-            for _ in range(min(copies, most)):  # each child touched takes a member, so more copies cannot be touched
+            for _ in range(min(copies, most)):  # more copies of a child than can be touched change nothing
                 if self.exhausted:
                     break
                 cost, choice = self._merge(cost, self._curves[child].cost)
@@ -162,6 +162,19 @@ class Curves:
                     whole = (0, need.count) if named else (0,)
                     cost = {state: value for state, value in cost.items() if self._part(state, number) in whole}
         return self._add(signature, cost, steps)
+
+    def _touched(self, alike: Counter[int]) -> int:
+        """How many children a best placement touches at most: of equal members the fewest that hold them all."""
+        members = sum(need.count for need in self._needs)
+        if len(self._needs) > 1:
+            return members  # each takes one at least
+        children = 0
+        for room, child in sorted(((max(self._curves[child].cost), child) for child in alike), reverse=True):
+            enough = min(alike[child], -(-members // room))
+            children, members = children + enough, members - enough * room
+            if members <= 0:
+                break
+        return children
 
     def _merge(self, one: dict[int, int], other: dict[int, int]) -> tuple[dict[int, int], dict[int, int]]:
         total, choice = dict(one), dict[int, int]()

@@ -14,7 +14,7 @@ from queuectl.engine.fleet import Column
 from queuectl.engine.packing import Steps, pack, spread
 from queuectl.engine.refusal import refuse
 from queuectl.engine.request import Fit, Group, Refusal, Request
-from queuectl.engine.rooms import Rooms, Tally
+from queuectl.engine.rooms import Rooms
 from queuectl.engine.state import State
 from queuectl.model.topology import NODE_LEVEL
 
@@ -108,23 +108,21 @@ class Placement:
         if not all(group.count <= need.room.total for group, need in zip(request.groups, needs, strict=True)):
             return False
         inside = self._inside(request, top)
-        free, installed = self.rooms.gpus_free(), self.rooms.gpus()
         lowest = len(fleet.starts) - 1
         unproven = False
-        curves = Curves(fleet, needs, free, installed)
+        curves = Curves(fleet, needs, self.rooms.gpus_free(), self.rooms.gpus())
         for level in range(lowest, max(top, 0) - 1, -1):
             domains = self._holding(needs, level, top, inside)
             if not len(domains):
                 continue
             if level == lowest and len(needs) == 1:
-                columns = self._bounds(needs, level, domains, free, installed)
-                return [{int(domains[_least(columns)]): needs[0].count}]
-            found, cut = self._at(level, domains, needs, curves, free, installed)
+                return [{self._node(domains, needs[0].gpus * needs[0].count): needs[0].count}]
+            found, cut = self._at(level, domains, needs, curves)
             if found is not None:
                 return found
             unproven |= cut
         if top < 0:
-            found, cut = self._at(-1, np.zeros(1, np.int64), needs, curves, free, installed)
+            found, cut = self._at(-1, np.zeros(1, np.int64), needs, curves)
             if found is not None:
                 return found
             unproven |= cut
@@ -148,20 +146,29 @@ class Placement:
         """The domains of a coarser level that hold these."""
         return self._fleet.domain[above][self._fleet.starts[level][domains]]
 
-    def _bounds(
-        self, needs: tuple[Need, ...], level: int, domains: Column, free: Tally, installed: Tally
-    ) -> list[Column]:
+    def _terms(self, above: int, taken: int) -> tuple[Column, Column]:
+        """Breakage and leftover of every domain of a level, if it gave ``taken`` GPUs."""
+        free, installed = self.rooms.gpus_free().sums[above], self.rooms.gpus().sums[above]
+        return np.where((free == installed) & (free > taken), installed, 0), free - taken
+
+    def _node(self, rows: Column, taken: int) -> int:
+        """The best single node: the terms are known exactly, so the candidates are narrowed term by term."""
+        terms = [self._terms(above, taken) for above in range(len(self._fleet.starts))]
+        for kind in (0, 1):
+            for above, pair in enumerate(terms):
+                if len(rows) == 1:
+                    break
+                if kind == 0 and not pair[0].any():
+                    continue  # no domain of this level would be broken into
+                values = pair[kind][self._fleet.domain[above][rows]]
+                rows = rows[values == values.min()]
+        return int(rows[0])
+
+    def _bounds(self, needs: tuple[Need, ...], level: int, domains: Column) -> list[Column]:
         """Per candidate domain, the objective's terms in order where known, else a lower bound of them."""
         fleet = self._fleet
         taken = sum(need.gpus * need.count for need in needs)
         touched: list[Column] = []
-        broken: list[Column] = []
-        left: list[Column] = []
-        for above in range(level + 1):
-            coarse = self._above(level, domains, above)
-            idle, have = free.sums[above][coarse], installed.sums[above][coarse]
-            broken.append(np.where((idle == have) & (idle > taken), have, 0))
-            left.append(idle - taken)
         for below in range(level + 1, len(fleet.starts)):
             first = np.searchsorted(fleet.starts[below], fleet.starts[level])
             fewest = np.zeros(len(domains), np.int64)
@@ -169,14 +176,16 @@ class Placement:
                 most = np.maximum.reduceat(need.room.sums[below], first)[domains]
                 fewest = np.maximum(fewest, -(-need.count // most))
             touched.append(fewest)
-        return [*touched, *broken, *left]
+        pairs = [self._terms(above, taken) for above in range(level + 1)]
+        coarse = [self._above(level, domains, above) for above in range(level + 1)]
+        return [*touched, *(pair[kind][one] for kind in (0, 1) for pair, one in zip(pairs, coarse, strict=True))]
 
     def _at(
-        self, level: int, domains: Column, needs: tuple[Need, ...], curves: Curves, free: Tally, installed: Tally
+        self, level: int, domains: Column, needs: tuple[Need, ...], curves: Curves
     ) -> tuple[list[dict[int, int]] | None, bool]:
         """The best placement inside one of these domains, and whether any of them could not be searched to the end."""
         if level >= 0 and len(domains) > 1:
-            bounds = self._bounds(needs, level, domains, free, installed)
+            bounds = self._bounds(needs, level, domains)
             order = np.lexsort(bounds[::-1])
         else:
             bounds, order = [], np.zeros(1, np.int64)
@@ -191,7 +200,7 @@ class Placement:
             if curves.exhausted:
                 return self._greedy(level, [int(domains[one]) for one in order], needs)
             if cost is not None:
-                cost += self._coarse(level, domain, needs, free, installed)
+                cost += self._coarse(level, domain, needs)
                 if best is None or cost < best[0]:
                     best = cost, domain
         return (None, False) if best is None else (curves.rows(level, best[1]), False)
@@ -207,11 +216,12 @@ class Placement:
             total += objective.term(kind, one, int(column[position]))
         return total
 
-    def _coarse(self, level: int, domain: int, needs: tuple[Need, ...], free: Tally, installed: Tally) -> int:
+    def _coarse(self, level: int, domain: int, needs: tuple[Need, ...]) -> int:
         """Cost of the domains above the one that holds the gang."""
         if level <= 0:
             return 0
         objective = Objective(len(self._fleet.starts))
+        free, installed = self.rooms.gpus_free(), self.rooms.gpus()
         taken = sum(need.gpus * need.count for need in needs)
         row = int(self._fleet.starts[level][domain])
         total = 0
@@ -241,15 +251,3 @@ class Placement:
             if found is not None:
                 return found, False
         return None, steps.spent
-
-
-def _least(columns: list[Column]) -> int:
-    """Position of the lexicographically least entry, the first of equals. O(columns × entries), mostly less."""
-    keep: Column | None = None
-    for column in columns:
-        values = column if keep is None else column[keep]
-        best = np.flatnonzero(values == values.min())
-        keep = best if keep is None else keep[best]
-        if len(keep) == 1:
-            break
-    return 0 if keep is None else int(keep[0])

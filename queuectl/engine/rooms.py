@@ -11,20 +11,22 @@ from collections.abc import Callable
 import numpy as np
 
 from queuectl.engine.filters import Filters
-from queuectl.engine.fleet import Column, Flags, Fleet
+from queuectl.engine.fleet import Column, Fleet
 from queuectl.model.gangs import Shape
 from queuectl.model.resources import GPU
 
 _ROOMS = 256  # 100 kB each at 10,000 nodes and three levels: 25 MB
-_FEW = 48  # rows: below this, one Python step a row is cheaper than numpy over all of 10,000
+_FEW = 500  # rows: above this, all 10,000 in order cost no more than these by index
+
+Rows = Column | slice
 
 
 class Tally:
     """A number per row and its sums per level (the last level is the rows themselves)."""
 
-    def __init__(self, fleet: Fleet, whole: Callable[[], Column], single: Callable[[int], int]) -> None:
-        self._fleet, self._whole, self._single = fleet, whole, single
-        self._era = self._edition = -1
+    def __init__(self, fleet: Fleet, count: Callable[[Rows], Column]) -> None:
+        self._fleet, self._count = fleet, count
+        self._version = (-1, -1)
         self._read = 0
         self.rows: Column = np.zeros(0, np.int64)
         self.sums: list[Column] = []
@@ -33,16 +35,16 @@ class Tally:
     def current(self) -> Tally:
         """This tally, caught up with the fleet. O(rows touched since), at most O(nodes)."""
         fleet = self._fleet
-        if (self._era, self._edition) == (fleet.era, fleet.edition):
+        if self._version == (fleet.era, fleet.edition):
             if self._read == len(fleet.touched):
                 return self
             changed = set(fleet.touched[self._read :])
             self._read = len(fleet.touched)
             if len(changed) <= _FEW:
-                self._catch_up(changed)
+                self._catch_up(np.fromiter(changed, np.int64, len(changed)))
                 return self
-        self._era, self._edition, self._read = fleet.era, fleet.edition, len(fleet.touched)
-        self.rows = self._whole()
+        self._version, self._read = (fleet.era, fleet.edition), len(fleet.touched)
+        self.rows = self._count(slice(None))
         self.sums = [
             np.add.reduceat(self.rows, starts) if len(starts) else np.zeros(0, np.int64) for starts in fleet.starts[:-1]
         ]
@@ -50,13 +52,15 @@ class Tally:
         self.total = int(self.rows.sum())
         return self
 
-    def _catch_up(self, changed: set[int]) -> None:
-        for row in changed:
-            change = self._single(row) - int(self.rows[row])
-            if change:
-                self.total += change
-                for domain, sums in zip(self._fleet.domain, self.sums, strict=True):
-                    sums[domain[row]] += change
+    def _catch_up(self, changed: Column) -> None:
+        change = self._count(changed) - self.rows[changed]
+        moved = np.flatnonzero(change)
+        if not len(moved):
+            return
+        changed, change = changed[moved], change[moved]
+        self.total += int(change.sum())
+        for domain, sums in zip(self._fleet.domain, self.sums, strict=True):
+            np.add.at(sums, domain[changed], change)
 
 
 class Rooms:
@@ -67,8 +71,8 @@ class Rooms:
         self.filters = Filters(fleet)
         self._rooms: OrderedDict[Shape, Tally] = OrderedDict()
         self._ever: OrderedDict[Shape, Tally] = OrderedDict()
-        self._gpus_free = Tally(fleet, self._free_gpus, self._free_gpus_of)
-        self._gpus = Tally(fleet, self._installed_gpus, self._installed_gpus_of)
+        self._gpus_free = Tally(fleet, self._free_gpus)
+        self._gpus = Tally(fleet, self._all_gpus)
 
     def room(self, shape: Shape) -> Tally:
         """Pods of this shape that fit now."""
@@ -99,48 +103,24 @@ class Rooms:
     def _tally(self, shape: Shape, *, usable: bool) -> Tally:
         fleet = self.fleet
 
-        def columns() -> dict[str, Column]:
-            return fleet.free if usable else fleet.allocatable
-
-        def mask() -> Flags:
-            return self.filters.mask(shape, ever=not usable)
-
-        def whole() -> Column:
-            rows = len(fleet.tree.nodes)
-            fit: Column | None = None
-            for name, amount in shape.requests:
-                column = columns().get(name)
-                if column is None:
-                    return np.zeros(rows, np.int64)
-                here = column // amount
-                fit = here if fit is None else np.minimum(fit, here, out=fit)
-            if fit is None:  # a pod without any request; the contract always adds ``pods``
-                return np.zeros(rows, np.int64)
+        def count(rows: Rows) -> Column:
+            columns = fleet.free if usable else fleet.allocatable
+            mask = self.filters.mask(shape, ever=not usable)[rows]
+            fit: Column = np.zeros(len(mask), np.int64)
+            if not shape.requests or any(name not in columns for name, _ in shape.requests):
+                return fit
+            for number, (name, amount) in enumerate(shape.requests):
+                fit = columns[name][rows] // amount if number == 0 else np.minimum(fit, columns[name][rows] // amount, out=fit)
             np.maximum(fit, 0, out=fit)
-            fit *= mask() & fleet.usable if usable else mask()
+            fit *= mask & fleet.usable[rows] if usable else mask
             return fit
 
-        def single(row: int) -> int:
-            if not mask()[row] or (usable and not fleet.usable[row]):
-                return 0
-            found = columns()
-            if any(name not in found for name, _ in shape.requests):
-                return 0
-            return max(0, min((int(found[name][row]) // amount for name, amount in shape.requests), default=0))
+        return Tally(fleet, count)
 
-        return Tally(fleet, whole, single)
+    def _free_gpus(self, rows: Rows) -> Column:
+        free: Column = np.maximum(self.fleet.free[GPU][rows], 0) * self.fleet.usable[rows]
+        return free
 
-    def _free_gpus(self) -> Column:
-        return np.maximum(self._column(self.fleet.free), 0) * self.fleet.usable
-
-    def _free_gpus_of(self, row: int) -> int:
-        return max(0, int(self._column(self.fleet.free)[row])) if self.fleet.usable[row] else 0
-
-    def _installed_gpus(self) -> Column:
-        return self._column(self.fleet.allocatable) * self.fleet.usable
-
-    def _installed_gpus_of(self, row: int) -> int:
-        return int(self._column(self.fleet.allocatable)[row]) if self.fleet.usable[row] else 0
-
-    def _column(self, columns: dict[str, Column]) -> Column:
-        return columns[GPU] if GPU in columns else np.zeros(len(self.fleet.tree.nodes), np.int64)
+    def _all_gpus(self, rows: Rows) -> Column:
+        installed: Column = self.fleet.allocatable[GPU][rows] * self.fleet.usable[rows]
+        return installed
