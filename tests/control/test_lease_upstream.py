@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -64,6 +65,7 @@ class Candidate:
         self.leading = False
         self.crash = False
         self.task: asyncio.Task[None] | None = None
+        self.worker: asyncio.Task[Any] | None = None
 
     def start(self) -> None:
         async def stopped() -> None:
@@ -73,7 +75,7 @@ class Candidate:
         self.task = asyncio.create_task(leaderelection.LeaderElection(config).run())
 
     async def lead(self) -> None:
-        self.leading = True
+        self.leading, self.worker = True, asyncio.current_task()
         try:
             while not self.crash:  # noqa: ASYNC110
                 await asyncio.sleep(0.25)
@@ -83,8 +85,13 @@ class Candidate:
 
 
 @pytest.fixture
-def shared() -> dict[str, LeaderElectionRecord]:
-    return {}
+async def shared() -> AsyncIterator[dict[str, LeaderElectionRecord]]:
+    """The record. Afterwards everything is ended that the elector left behind."""
+    yield {}
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 @pytest.fixture
@@ -125,6 +132,8 @@ async def test_a_crashed_leader_goes_on_renewing(
     await asyncio.sleep(60)
     assert a.task is not None
     assert not a.task.done()
+    assert a.worker is not None
+    assert isinstance(a.worker.exception(), ZeroDivisionError)
     assert not a.leading
     assert not b.leading
 
