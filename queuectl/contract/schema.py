@@ -116,8 +116,8 @@ def _time(text: str) -> str:
 
 Time = Annotated[str, AfterValidator(_time), WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 40})]
 
-# The documented grammar of a quantity without its sign: the server refuses the rest (negative, NaN, spaces) by this.
-QUANTITY_PATTERN = "^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]{1,3})?$"
+# The documented grammar of a quantity, but no minus, and exponents of at most two digits.
+QUANTITY_PATTERN = "^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]{1,2})?$"
 QUANTITY_LENGTH = 32
 
 
@@ -133,6 +133,8 @@ def _quantity(value: object) -> object:
 
 def _checked(text: str) -> str:
     quantity.parse(text)
+    if not re.fullmatch(QUANTITY_PATTERN, text):
+        raise ValueError(f"{text}: write it without a minus, and exponents with at most two digits")
     if len(text) > QUANTITY_LENGTH:
         raise ValueError(f"at most {QUANTITY_LENGTH} characters")
     return text
@@ -224,9 +226,10 @@ def _amount_rules(field: str) -> tuple[Rule, ...]:
     # unit() of model/resources.py in CEL. Go caps binary suffixes at 2^63-1, hence "less than".
     milli = "self.name == 'cpu' || (self.name.contains('/') && !self.name.startsWith('hugepages-'))"
     fits = f"{value}.isLessThan(quantity({milli} ? '{MAX}m' : '{MAX}'))"
-    # 1000m is whole for us, but not for isInteger(), which looks at the spelling: hence the float. It is exact up to
-    # 2^53; beyond, the check in Python decides.
+    # isInteger() looks at the spelling: 1000m is none, nor is 31.0Mi. So the integer next to its float, which is right below
+    # 2^53, is taken away; beyond, the check in Python decides.
     real = f"{value}.asApproximateFloat()"
+    integer = f"{real} >= {2**53}.0 || {value}.sub(int({real} + 0.5)).compareTo(quantity('0')) == 0"
     return (
         Rule(
             f"{_unsafe(field)} || {fits}",
@@ -235,7 +238,7 @@ def _amount_rules(field: str) -> tuple[Rule, ...]:
             lambda self, _: _fits(self.name, getattr(self, field)),
         ),
         Rule(
-            f"{_unsafe(field)} || self.name == 'cpu' || !{fits} || double(int({real})) == {real}",
+            f"{_unsafe(field)} || self.name == 'cpu' || !{fits} || {integer}",
             f".{field}",
             "must be a whole number: only cpu comes in fractions (a shared GPU is a resource of its own)",
             lambda self, _: _is_whole(self.name, getattr(self, field)),

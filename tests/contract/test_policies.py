@@ -280,6 +280,23 @@ FORBIDDEN: dict[str, tuple[Json, str, str]] = {
 }  # fmt: skip
 
 
+async def test_the_largest_pods_can_be_released(admin: Api, ours: Api, namespace: str) -> None:
+    """Policies have a budget: comparing what must not change has to fit into it for any pod that the server stores."""
+    pods = paths(namespace)[1]
+    large = queued(gated=tuple(f"example.com/gate-{n}" for n in range(50)))
+    large["metadata"]["annotations"] = {f"example.com/{'k' * 40}-{n}": "v" * 30 for n in range(2500)}  # of 256 KiB
+    large["metadata"]["labels"] |= {f"example.com/label-{n}": "v" * 60 for n in range(500)}
+    large["metadata"]["finalizers"] = [f"example.com/{n}" for n in range(50)]
+    container = large["spec"]["containers"][0]
+    variables = [{"name": f"NAME_{n}", "value": "v" * 100} for n in range(100)]
+    large["spec"]["containers"] = [{**container, "name": f"c{n}", "env": variables} for n in range(40)]
+    large["spec"]["tolerations"] = [{"key": f"k{n}", "operator": "Exists"} for n in range(200)]
+    await admin.create(pods, large)
+    released = await ours.patch(f"{pods}/one", fenced(NOW, spec={**UNGATE, **PIN}), STRATEGIC)
+    assert GATE not in gates(released)
+    await admin.patch(f"{pods}/one", {"metadata": {"finalizers": None}})
+
+
 @pytest.mark.parametrize("what", FORBIDDEN)
 async def test_our_account_does_nothing_else_to_pods(ours: Api, pod: str, what: str) -> None:
     body, where, says = FORBIDDEN[what]
