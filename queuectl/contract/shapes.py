@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from msgspec import Struct
-
 from queuectl.contract import names
-from queuectl.contract.foreign import Container, Expression, NodeSelector, PodSpec, Resources
+from queuectl.contract.foreign import Container, Expression, NodeSelector, PodSpec, PodToleration, Resources
 from queuectl.model.gangs import Requirement, Shape, Term, Toleration
 from queuectl.model.quantity import parse
 from queuectl.model.resources import Amounts, amounts, highest, plus, unit
@@ -43,15 +41,16 @@ class Shapes:
 
     def __init__(self, limit: int = 20_000) -> None:
         self._limit = limit
-        self._vectors: dict[tuple[tuple[str, str], ...], Amounts] = {}
+        self._vectors: dict[tuple[tuple[str, str], ...], tuple[Amounts, Amounts]] = {}
         self._shapes: dict[_Key, Shape] = {}
 
     def of(self, spec: PodSpec) -> Shape:
         """The shape of a pod or template. Raises QuantityError when a quantity cannot be used."""
-        key = _Key(
+        affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+        key: _Key = (
             self.requests(spec),
             tuple(sorted(spec.node_selector.items())) if spec.node_selector else (),
-            spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None,
+            affinity.required if affinity is not None else None,
             spec.tolerations or (),
             tuple(unmodelled(spec)),
         )
@@ -69,12 +68,14 @@ class Shapes:
         ordinary init container i runs beside the restartable ones before it; the larger counts; then pod-level
         resources replace what they name, and overhead is added.
         """
+        if len(spec.containers) == 1 and not (spec.init_containers or spec.resources or spec.overhead):
+            return self._vector(_asked(spec.containers[0].resources))[1]
         total = self._sum(spec.containers)
         for_init: Amounts = ()
         if spec.init_containers:
             sidecars: Amounts = ()
             for container in spec.init_containers:
-                own = self._vector(_asked(container.resources))
+                own = self._vector(_asked(container.resources))[0]
                 if container.restart_policy == "Always":
                     sidecars = plus(sidecars, own)
                     for_init = highest(for_init, sidecars)
@@ -82,60 +83,52 @@ class Shapes:
                     for_init = highest(for_init, plus(sidecars, own))
             total = highest(plus(total, sidecars), for_init)
         if spec.resources is not None:
-            total = amounts({**dict(total), **dict(self._vector(_asked(spec.resources)))})
+            total = amounts({**dict(total), **dict(self._vector(_asked(spec.resources))[0])})
         if spec.overhead:
             total = plus(total, vector(spec.overhead))
-        return self._with_pod(total)
+        return plus(total, _POD)
 
     def _sum(self, containers: Iterable[Container]) -> Amounts:
-        total: Amounts | None = None
+        total: Amounts = ()
         for container in containers:
-            own = self._vector(_asked(container.resources))
-            total = own if total is None else plus(total, own)
-        return total or ()
+            total = plus(total, self._vector(_asked(container.resources))[0])
+        return total
 
-    def _vector(self, pairs: tuple[tuple[str, str], ...]) -> Amounts:
+    def _vector(self, pairs: tuple[tuple[str, str], ...]) -> tuple[Amounts, Amounts]:
+        """The vector of these quantity texts, alone and with ``pods: 1``."""
         found = self._vectors.get(pairs)
         if found is None:
             if len(self._vectors) >= self._limit:
                 self._vectors.clear()
-            found = self._vectors[pairs] = vector(dict(pairs))
+            alone = vector(dict(pairs))
+            found = self._vectors[pairs] = (alone, plus(alone, _POD))
         return found
 
-    @staticmethod
-    def _with_pod(total: Amounts) -> Amounts:
-        return plus(total, _POD)
 
-
-class _Key(Struct, frozen=True):
-    """What a shape is made of, as it stands on the wire (cheap to build and to hash)."""
-
-    requests: Amounts
-    selector: tuple[tuple[str, str], ...]
-    affinity: NodeSelector | None
-    tolerations: tuple[object, ...]
-    unmodelled: tuple[str, ...]
+# What a shape is made of, as it stands on the wire: requests, node selector, required node affinity, tolerations, and
+# words for what is not modelled. A plain tuple, because one is built and hashed for every event of every pod.
+_Key = tuple[Amounts, tuple[tuple[str, str], ...], NodeSelector | None, tuple[PodToleration, ...], tuple[str, ...]]
 
 
 def _shape(key: _Key) -> Shape:
+    requests, selector, required, tolerations, missing = key
     affinity = None
-    if key.affinity is not None:
+    if required is not None:
         affinity = tuple(
             Term(_requirements(term.match_expressions), _requirements(term.match_fields))
-            for term in key.affinity.node_selector_terms or ()
+            for term in required.node_selector_terms or ()
         )
     return Shape(
-        requests=key.requests,
-        selector=key.selector,
+        requests=requests,
+        selector=selector,
         affinity=affinity,
-        tolerations=tuple(sorted({t for t in map(_toleration, key.tolerations) if t.key not in _ADDED})),
-        unmodelled=key.unmodelled,
+        tolerations=tuple(sorted({t for t in map(_toleration, tolerations) if t.key not in _ADDED})),
+        unmodelled=missing,
     )
 
 
-def _toleration(one: object) -> Toleration:
-    key, operator = getattr(one, "key", None) or "", getattr(one, "operator", None) or "Equal"
-    return Toleration(key, operator, getattr(one, "value", None) or "", getattr(one, "effect", None) or "")
+def _toleration(one: PodToleration) -> Toleration:
+    return Toleration(one.key or "", one.operator or "Equal", one.value or "", one.effect or "")
 
 
 def _requirements(expressions: tuple[Expression, ...] | None) -> tuple[Requirement, ...]:

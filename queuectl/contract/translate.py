@@ -6,6 +6,7 @@ What is wrong with an object becomes a ``Misfit`` on that object; no function he
 from __future__ import annotations
 
 import json
+from sys import intern
 from typing import Any
 
 from queuectl.contract import names
@@ -308,7 +309,7 @@ def member(pod: Pod, gang_uid: str, shapes: Shapes) -> Member:
         stage=stage,
         role=labels.get(names.ROLE_LABEL, ""),
         rank=int(index) if index is not None and index.isdigit() else None,
-        node=spec.node_name or None,
+        node=intern(spec.node_name) if spec.node_name else None,
         pinned=pinned(required) if stage is Stage.RELEASED else None,
         record=pod_record(annotations.get(names.RECORD)),
         foreign_gates=tuple(sorted(name for name in gates if name != names.GATE)),

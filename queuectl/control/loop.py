@@ -121,6 +121,7 @@ class Controller:
 
     async def run(self) -> None:
         """Mirror, wait for the lease, lead. Raises LeadershipLost or Fenced when another process leads now."""
+        gc.disable()  # until the mirror is complete: collections while it grows would walk all of it again and again
         mirrors = [asyncio.create_task(informer.run(), name=informer.kind.plural) for informer in self.informers]
         leading = asyncio.create_task(self._stand(), name="leadership")
         try:
@@ -137,6 +138,8 @@ class Controller:
             await informer.synced.wait()
         gc.collect()
         gc.freeze()  # the mirror lives for ever: full collections need not walk it
+        gc.set_threshold(50_000, 50, 1000)  # and what comes and goes later is mostly free of cycles
+        gc.enable()
         log.info("synced", extra={"pods": len(self.source.pods), "podgroups": len(self.source.groups)})
         await self.leadership.run(self._lead)
 

@@ -7,6 +7,7 @@ event into zero or more changes. It is synchronous and holds no policy: it neith
 from __future__ import annotations
 
 from collections.abc import Iterator
+from sys import intern
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,7 +32,7 @@ from queuectl.model.changes import (
     QueueGone,
     QueueSeen,
 )
-from queuectl.model.gangs import Gang, Member
+from queuectl.model.gangs import Gang, Member, Stage
 from queuectl.model.quantity import QuantityError
 from queuectl.model.topology import DEFAULT_LEVELS
 
@@ -186,8 +187,9 @@ class Source:
         if before is not None and older(pod.metadata.resource_version, before.version):
             return
         known = translate.controller(pod.metadata)
-        job = known[1] if known else ""
-        gang = self._gang_uid(pod, job)
+        # Interned: a hundred thousand pods share these few texts.
+        job = intern(known[1]) if known else ""
+        gang = intern(self._gang_uid(pod, job))
         try:
             member = translate.member(pod, gang, self._shapes)
         except QuantityError as problem:
@@ -201,12 +203,12 @@ class Source:
             before.version = pod.metadata.resource_version
             return
         self.pods[uid] = Tracked(
-            namespace=pod.metadata.namespace,
+            namespace=intern(pod.metadata.namespace),
             version=pod.metadata.resource_version,
             member=member,
             terms=required.node_selector_terms if required else None,
             job=job,
-            likeness=translate.likeness(pod),
+            likeness=translate.likeness(pod) if member.stage is Stage.GATED else 0,
             priority=priority,
         )
         self.touched.add(gang)
@@ -218,7 +220,8 @@ class Source:
         elif gang not in self.groups:
             if job and job in self.jobs and not self.group_of_job.get(job):
                 self.underived.setdefault(job, (pod.metadata.labels or {})[names.QUEUE_LABEL])
-            yield from self._seen(translate.missing(gang, pod, gang.rpartition("/")[2]))
+            if gang not in self._gangs:
+                yield from self._seen(translate.missing(gang, pod, gang.rpartition("/")[2]))
         elif before is None or before.priority != priority:
             yield from self._refresh(gang)
         yield MemberSeen(member)
