@@ -135,10 +135,10 @@ def application(controller: Controller) -> web.Application:
 @asynccontextmanager
 async def serving(controller: Controller, host: str = HOST, port: int = PORT) -> AsyncIterator[str]:
     """Serve until left; gives the URL (with ``port`` 0 the system picks one). Raises OSError when the port is taken."""
-    runner = web.AppRunner(application(controller), access_log=None, handle_signals=False)
+    runner = web.AppRunner(application(controller), access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port, shutdown_timeout=1.0)
+        site = web.TCPSite(runner, host, port)
         await site.start()
         address = runner.addresses[0]
         name = f"[{address[0]}]" if ":" in address[0] else address[0]

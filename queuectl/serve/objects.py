@@ -270,7 +270,9 @@ def blocker(misfit: Misfit) -> Blocker:
             if it.detail:
                 found.what = it.detail
         case LevelEvidence():
-            found.where = Where(type="domain" if it.level else "cluster", name=it.best, level=it.level)
+            found.where = Where(type="cluster", name="")
+            if it.level:
+                found.where = Where(type="domain", name=it.best, level=it.level)
             found.need, found.have, found.of = str(it.need), str(it.have), "pods"
             found.ever, found.domains, found.required = str(it.ever), it.domains, it.required
             if it.resource:

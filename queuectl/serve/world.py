@@ -13,7 +13,7 @@ from queuectl.control.loop import Controller
 from queuectl.engine.view import GangView, NodeView, QueueView, View
 from queuectl.model import gangs as model
 from queuectl.model.queues import ALL_POOLS
-from queuectl.model.reasons import Reason, by_dominance
+from queuectl.model.reasons import Misfit, Reason, by_dominance
 from queuectl.model.resources import Amounts, amounts, show
 from queuectl.serve import objects
 
@@ -82,8 +82,9 @@ class World:
     def _queue(self, view: QueueView, queues: dict[str, QueueView]) -> objects.Queue:
         reasons = {misfit.reason for misfit in view.misfits}
         state = "Inactive" if reasons - {Reason.QUEUE_HELD} else "Held" if reasons else "Open"
+        mirrored = self.controller.source.queues.get(view.name)
         return objects.Queue(
-            metadata=objects.Metadata(name=view.name),
+            metadata=objects.Metadata(name=view.name, uid=mirrored.metadata.uid if mirrored is not None else ""),
             parent=view.parent,
             path=[one.name for one in path(view.name, queues)][::-1],
             leaf=view.leaf,
@@ -157,8 +158,7 @@ class World:
         source = self.controller.source
         gang = source.gang(view.uid)
         members = [source.pods[uid].member for uid in source.members.get(view.uid, ()) if uid in source.pods]
-        first = by_dominance(view.misfits)[:1]
-        words = [objects.blocker(misfit) for misfit in first]
+        words = [objects.blocker(misfit) for misfit in by_dominance(self._misfits(view))[:1]]
         return objects.Gang(
             metadata=objects.Metadata(name=view.name, namespace=view.namespace, uid=view.uid),
             owner=self._owner(view.uid),
@@ -184,11 +184,16 @@ class World:
             pods=[_pod(member) for member in sorted(members, key=_by_rank)] if pods else UNSET,
         )
 
+    def _misfits(self, view: GangView) -> tuple[Misfit, ...]:
+        """What is known against it. A gang without slots (no PodGroup, or one that cannot be used) says why itself."""
+        gang = self.controller.source.gang(view.uid)
+        return view.misfits or (gang.blocked if gang is not None and not gang.roles else ())
+
     def explain(self, view: GangView) -> objects.Explanation:
         """Why it waits, or where it runs."""
         gang = self.describe(view)
         queues = {queue.name: queue for queue in self.view().queues}
-        misfits = by_dominance(self.controller.explain(view.uid))
+        misfits = by_dominance(self.controller.explain(view.uid) or self._misfits(view))
         return objects.Explanation(
             as_of=to_wire(self._as_of),
             leading=self.controller.leading,
@@ -230,8 +235,8 @@ class World:
 
 
 def public_phase(gang: GangView) -> str:
-    """The published word for the engine's phase."""
-    if gang.phase == "Pending":
+    """The published word for the engine's phase. A gang without slots and places waits: for its PodGroup to be usable."""
+    if gang.phase == "Pending" or (gang.minimum == 0 and not gang.nodes and gang.phase == "Running"):
         return "Deactivated" if any(misfit.reason is Reason.DEACTIVATED for misfit in gang.misfits) else "Pending"
     return _PUBLIC.get(gang.phase, "Admitted")
 

@@ -1,0 +1,308 @@
+"""The JSON API over HTTP: what it shows of the story, what it refuses, and what hostile names come out as."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from queuectl.contract import foreign
+from queuectl.serve.app import application
+from tests.serve import standin
+from tests.serve.standin import GPU, Standin, story
+
+Json = dict[str, Any]
+
+
+@asynccontextmanager
+async def asking(here: Standin) -> AsyncIterator[TestClient[Any, Any]]:
+    async with TestClient(TestServer(application(here.controller))) as client:
+        yield client
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[TestClient[Any, Any]]:
+    async with asking(story()) as client:
+        yield client
+
+
+async def get(client: TestClient[Any, Any], path: str, status: int = 200) -> Json:
+    async with client.get(path) as reply:
+        assert reply.status == status, await reply.text()
+        assert reply.headers["Content-Type"] == "application/json"
+        found = await reply.json()
+    assert isinstance(found, dict)
+    return found
+
+
+async def test_queues_come_as_a_tree_with_kubernetes_quantities(client: TestClient[Any, Any]) -> None:
+    found = await get(client, "/api/v1/queues")
+    assert (found["kind"], found["asOf"], found["leading"]) == ("QueueList", "2026-11-30T10:00:00.000Z", True)
+    assert [queue["path"] for queue in found["items"]] == [
+        ["production"],
+        ["research"],
+        ["research", "language"],
+        ["research", "vision"],
+    ]
+    assert found["items"][3] == {
+        "kind": "Queue",
+        "metadata": {"name": "vision", "namespace": "", "uid": "queues--vision"},
+        "parent": "research",
+        "path": ["research", "vision"],
+        "leaf": True,
+        "weight": 1,
+        "priority": 0,
+        "state": "Open",
+        "counts": {"pending": 2, "admitted": 0, "running": 1},
+        "resources": [
+            {"name": "cpu", "used": "2", "quota": None, "limit": None, "pending": "4"},
+            {"name": GPU, "used": "8", "quota": "8", "limit": "10", "pending": "16"},
+        ],
+        "blockers": [],
+    }
+
+
+async def test_a_held_queue_says_so(client: TestClient[Any, Any]) -> None:
+    found = await get(client, "/api/v1/queues/production")
+    assert found["state"] == "Held"
+    assert [(one["reason"], one["where"]) for one in found["blockers"]] == [
+        ("QueueHeld", {"type": "queue", "name": "production"})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["job-big-bbbbb", "job-later-ccccc", "job-train-aaaaa", "shell", "sweep"]),
+        ("?namespace=nlp", ["shell", "sweep"]),
+        ("?queue=research&phase=Running", ["job-train-aaaaa", "shell"]),
+        ("?queue=vision", ["job-big-bbbbb", "job-later-ccccc", "job-train-aaaaa"]),
+        ("?phase=Evicting", []),
+        ("?queue=nothing", []),
+    ],
+)
+async def test_gangs_are_chosen(client: TestClient[Any, Any], query: str, names: list[str]) -> None:
+    found = await get(client, f"/api/v1/gangs{query}")
+    assert [gang["metadata"]["name"] for gang in found["items"]] == names
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (
+            "gangs?phase=running",
+            'phase "running" is none of Pending, Admitted, Running, Evicting, Finished, Deactivated',
+        ),
+        ("gangs?name=x", 'parameter "name" is unknown; known are namespace, queue, phase'),
+        ("gangs?queue=a&queue=b", 'parameter "queue" is given twice'),
+        ("queues?namespace=x", 'parameter "namespace" is unknown'),
+    ],
+)
+async def test_a_filter_that_would_be_ignored_is_refused(client: TestClient[Any, Any], path: str, message: str) -> None:
+    found = await get(client, f"/api/v1/{path}", 400)
+    assert found == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": 400,
+        "reason": "BadRequest",
+        "message": message,
+    }
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "group"),
+    [
+        ("ml", "job-train-aaaaa", "job-train-aaaaa"),
+        ("ml", "train", "job-train-aaaaa"),
+        ("ml", "train-1", "job-train-aaaaa"),
+        ("nlp", "shell", "shell"),
+        ("nlp", "sweep-0", "sweep"),
+    ],
+)
+async def test_a_gang_answers_to_its_own_its_owners_and_its_pods_names(
+    client: TestClient[Any, Any], namespace: str, name: str, group: str
+) -> None:
+    found = await get(client, f"/api/v1/namespaces/{namespace}/gangs/{name}")
+    assert found["metadata"]["name"] == group
+
+
+async def test_one_gang_whole(client: TestClient[Any, Any]) -> None:
+    assert await get(client, "/api/v1/namespaces/ml/gangs/train") == {
+        "kind": "Gang",
+        "metadata": {"name": "job-train-aaaaa", "namespace": "ml", "uid": "podgroups-ml-job-train-aaaaa"},
+        "owner": {"kind": "Job", "name": "train"},
+        "single": False,
+        "queue": "vision",
+        "phase": "Running",
+        "reason": "",
+        "message": "",
+        "position": None,
+        "priority": 0,
+        "minMember": 2,
+        "maxMember": 2,
+        "counts": {"members": 2, "released": 2, "bound": 2, "running": 2, "succeeded": 0},
+        "nodes": [{"name": "gpu-0", "pods": 1}, {"name": "gpu-1", "pods": 1}],
+        "required": None,
+        "preferred": None,
+        "createdAt": "2026-11-30T09:00:00.000Z",
+        "queuedAt": "2026-11-30T09:00:00.000Z",
+        "admittedAt": "2026-11-30T09:30:00.000Z",
+        "round": 1,
+        "requeues": 0,
+        "roles": [
+            {
+                "name": "",
+                "minMember": 2,
+                "maxMember": 2,
+                "requests": {"cpu": "1", GPU: "4", "pods": "1"},
+                "required": None,
+                "preferred": None,
+            }
+        ],
+        "pods": [
+            {
+                "name": f"train-{rank}",
+                "role": "",
+                "rank": rank,
+                "stage": "Running",
+                "node": f"gpu-{rank}",
+                "gates": [],
+                "trouble": "",
+            }
+            for rank in range(2)
+        ],
+    }
+
+
+async def test_an_explanation_has_every_level_with_need_and_have(client: TestClient[Any, Any]) -> None:
+    found = await get(client, "/api/v1/explain/namespaces/ml/gangs/big")
+    assert (found["kind"], found["phase"], found["position"], found["waiting"]) == ("Explanation", "Pending", 1, 1)
+    assert [queue["metadata"]["name"] for queue in found["path"]] == ["vision", "research"]
+    assert [(one["reason"], one["need"], one["have"], one["of"], one["where"]) for one in found["blockers"]] == [
+        ("NeverFits", "4", "0", "pods", {"type": "domain", "name": "r1", "level": "rack"}),
+        ("OverLimit", "16", "2", GPU, {"type": "queue", "name": "vision"}),
+        ("OverLimit", "16", "7", GPU, {"type": "queue", "name": "research"}),
+        ("NoCapacity", "4", "0", "pods", {"type": "cluster", "name": ""}),
+        ("NodeUnhealthy", None, "3", "nodes", {"type": "nodes", "name": ""}),
+    ]
+    first = found["blockers"][0]
+    assert first["ever"] == "2"
+    assert first["domains"] == 2
+    assert first["required"] is True
+    assert first["short"] == {"resource": GPU, "perPod": "4", "free": "0"}
+    assert all(one["sentence"] for one in found["blockers"])
+    assert first["remedy"].startswith("ask for at most 2 pods")
+
+
+async def test_a_running_gang_is_explained_by_where_it_runs(client: TestClient[Any, Any]) -> None:
+    found = await get(client, "/api/v1/explain/namespaces/ml/gangs/train")
+    assert found["summary"] == "runs on 2 nodes: 2 of 2 pods running"
+    assert found["nodes"] == [{"name": "gpu-0", "pods": 1}, {"name": "gpu-1", "pods": 1}]
+    assert found["blockers"] == []
+
+
+async def test_nodes_with_their_domains_and_what_is_free(client: TestClient[Any, Any]) -> None:
+    found = await get(client, "/api/v1/nodes")
+    assert found["kind"] == "NodeList"
+    assert [(node["metadata"]["name"], node["usable"], node["domains"]) for node in found["items"]] == [
+        ("gpu-0", True, [{"level": "rack", "name": "r1"}]),
+        ("gpu-1", True, [{"level": "rack", "name": "r1"}]),
+        ("gpu-2", True, [{"level": "rack", "name": "r2"}]),
+        ("gpu-3", False, [{"level": "rack", "name": "r2"}]),
+    ]
+    one = await get(client, "/api/v1/nodes/gpu-2")
+    assert one["gangs"] == [{"name": "shell", "namespace": "nlp", "pods": 1}]
+    assert {"name": GPU, "allocatable": "4", "used": "1", "free": "3"} in one["resources"]
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "nearest"),
+    [
+        ("queues/visions", 'queue "visions" not found', ["vision"]),
+        ("nodes/gpu-9", 'node "gpu-9" not found', ["gpu-3", "gpu-2", "gpu-1"]),
+        ("namespaces/ml/gangs/trian", 'gang "trian" not found in namespace "ml"', ["train"]),
+        ("explain/namespaces/ml/gangs/bi", 'gang "bi" not found in namespace "ml"', ["big"]),
+        ("namespaces/ml/gangs/shell", 'gang "shell" not found in namespace "ml"; there is one in nlp', []),
+    ],
+)
+async def test_what_is_not_there_names_what_looks_like_it(
+    client: TestClient[Any, Any], path: str, message: str, nearest: list[str]
+) -> None:
+    found = await get(client, f"/api/v1/{path}", 404)
+    assert (found["reason"], found["message"], found["details"]) == ("NotFound", message, {"nearest": nearest})
+
+
+async def test_of_two_groups_of_one_job_name_the_unfinished_is_meant() -> None:
+    here = story()
+    done = standin.placed({"gpu-0": "0"})
+    done["conditions"].append({**done["conditions"][0], "type": "Finished"})
+    here.see(foreign.POD_GROUPS, standin.group("job-train-zzzzz", "vision", 1, owner="train", status=done))
+    async with asking(here) as client:
+        found = await get(client, "/api/v1/namespaces/ml/gangs/train")
+    assert found["metadata"]["name"] == "job-train-aaaaa"
+
+
+async def test_a_gang_given_back_too_often_is_deactivated() -> None:
+    here = story()
+    status = {
+        "requeue": {"count": 6, "reason": "BindDeadline"},
+        "conditions": [
+            {
+                "type": "Deactivated",
+                "status": "True",
+                "reason": "BindDeadline",
+                "message": "",
+                "lastTransitionTime": "2026-11-30T09:50:00Z",
+            }
+        ],
+    }
+    here.see(foreign.POD_GROUPS, standin.group("tired", "language", 1, status=status))
+    here.see(foreign.PODS, standin.pod("tired-0", "language", 1, group="tired"))
+    here.lead()
+    async with asking(here) as client:
+        found = await get(client, "/api/v1/namespaces/ml/gangs/tired")
+        listed = await get(client, "/api/v1/gangs?phase=Deactivated")
+    assert (found["phase"], found["reason"], found["requeues"]) == ("Deactivated", "Deactivated", 6)
+    assert [gang["metadata"]["name"] for gang in listed["items"]] == ["tired"]
+
+
+async def test_pods_that_wait_for_the_podgroup_of_their_job_are_found_by_its_name() -> None:
+    here = story()
+    here.see(foreign.JOBS, standin.job("fresh", "vision", 1, 1))
+    here.see(foreign.PODS, standin.pod("fresh-0", "vision", 1, job="fresh", index=0))
+    here.lead()
+    async with asking(here) as client:
+        found = await get(client, "/api/v1/namespaces/ml/gangs/fresh")
+    assert (found["owner"], found["reason"]) == ({"kind": "Job", "name": "fresh"}, "PodGroupMissing")
+
+
+async def test_hostile_names_come_out_as_plain_json_text() -> None:
+    evil = "x\x1b[31m</script>\u202e\n\x00"
+    here = story()
+    here.see(foreign.POD_GROUPS, standin.group(evil, evil, 1, namespace=evil))
+    here.lead()
+    async with asking(here) as client:
+        async with client.get("/api/v1/gangs") as reply:
+            body = await reply.read()
+        found = await get(client, "/api/v1/gangs")
+        missing = await get(client, "/api/v1/namespaces/ml/gangs/%1b%5B31m%0a%22", 404)
+    assert not any(byte < 0x20 for byte in body)
+    assert found["items"][-1]["metadata"]["name"] == evil
+    assert missing["message"] == 'gang "\x1b[31m\n"" not found in namespace "ml"'
+
+
+async def test_a_view_is_used_again_for_half_a_second() -> None:
+    here = story()
+    async with asking(here) as client:
+        assert len((await get(client, "/api/v1/nodes"))["items"]) == 4
+        here.see(foreign.NODES, standin.node("gpu-4", "r3"))
+        here.later(0.4)
+        old = await get(client, "/api/v1/nodes")
+        assert (len(old["items"]), old["asOf"]) == (4, "2026-11-30T10:00:00.000Z")
+        here.later(0.1)
+        new = await get(client, "/api/v1/nodes")
+        assert (len(new["items"]), new["asOf"]) == (5, "2026-11-30T10:00:00.500Z")
