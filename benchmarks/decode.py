@@ -65,7 +65,8 @@ def keep(pod: Pod) -> tuple[str, str, str, str | None]:
 def measure(count: int = 100_000, reduce: Callable[[Pod], Any] = keep) -> dict[str, Any]:
     """Decode ``count`` pods page by page, keep ``reduce(pod)`` of each; seconds, and MB that stay afterwards.
 
-    Making the pages is not timed. ``cpu_seconds`` is the number to compare on a machine that does other things too. Memory is the growth of the resident set, with all garbage collected.
+    Making the pages is not timed. ``cpu_seconds`` is the number to compare on a machine that does other
+    things too. Memory is the growth of the resident set, with all garbage collected.
     """
     decode = decoders(PODS.type).page
     kept: list[Any] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -53,8 +53,8 @@ class KubeCluster(Cluster):
             session.watch_list = watch_list
             yield cls(session)
 
-    def watch(self, kind: Kind, since: str | None) -> AsyncIterator[Event]:
-        """See the port. The result is an async generator: close it (``contextlib.aclosing``) to end the connection."""
+    def watch(self, kind: Kind, since: str | None) -> AsyncGenerator[Event, None]:
+        """See the port. Being a generator, it should be closed (``contextlib.aclosing``) to end the connection."""
         return watch(self.session, kind, since)
 
     async def list(self, kind: Kind, namespace: str = "") -> list[Any]:
