@@ -106,8 +106,12 @@ def readme() -> str:
         "| [rbac.yaml](rbac.yaml) | the controller's account and rights; roles that join view, edit and admin |",
         "",
         "Apply the definitions and rbac.yaml first, then policies.yaml, which is in force after 1 to 2 seconds. Use",
-        f"server-side apply. The controller is taken to run as `{USER}`; `queuectl.contract.publish.manifests`",
-        "gives the same for another user.",
+        "server-side apply. Before Kubernetes 1.36 the `MutatingAdmissionPolicy` objects are not known and can be left out;",
+        "whoever submits then writes label and gate. The policies let the controller run as",
+        f"`{USER}`; `queuectl.contract.publish.manifests` gives the same for another user.",
+        "",
+        "Queue and Topology have no namespace: a binding of `view` or `edit` in a namespace does not reach them. Bind the",
+        "ClusterRole `queuectl-queues-view` by a ClusterRoleBinding to whoever may see all queues.",
     ]
     for title, words in _WORDS:
         lines += ["", f"## {title}", "", "| name | where | meaning |", "|---|---|---|"]

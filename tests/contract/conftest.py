@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 import pytest
 
+from queuectl.contract.admission import LEASE
 from queuectl.contract.crd import DEFINITIONS
-from queuectl.contract.names import FENCE, GATE, QUEUE_LABEL
+from queuectl.contract.names import GATE, QUEUE_LABEL
 from queuectl.contract.publish import manifests
+from tests.contract.support import FOREIGN, LEASES, OURS, queued
 from tests.rig.apply import apply
 from tests.rig.client import Api
 from tests.rig.controlplane import ControlPlane
 from tests.rig.objects import condition, gated_pod
 
-OURS = "queuectl-under-test"  # the controller's user name here
 FORCE_SECONDS = 30.0  # policies are in force after 1 to 2 s
 
 
@@ -73,8 +73,18 @@ async def tenant(control_plane: ControlPlane, namespace: str) -> AsyncIterator[A
         yield api
 
 
-def fenced(fence: int, **body: Any) -> dict[str, Any]:
-    """A patch that carries the fence, as every write of our account does."""
-    metadata = dict(body.pop("metadata", {}))
-    metadata["annotations"] = {**metadata.get("annotations", {}), FENCE: str(fence)}
-    return {"metadata": metadata, **body}
+@pytest.fixture
+async def pod(admin: Api, namespace: str) -> str:
+    """Path of a gated pod of a queue, with a foreign gate and a foreign annotation beside."""
+    made = queued(gated=(FOREIGN,))
+    made["metadata"]["annotations"] = {"example.com/note": "theirs"}
+    await admin.create(f"/api/v1/namespaces/{namespace}/pods", made)
+    return f"/api/v1/namespaces/{namespace}/pods/one"
+
+
+@pytest.fixture
+async def lease(admin: Api) -> AsyncIterator[str]:
+    """Our lease after four take-overs; gone after the test."""
+    await admin.create(LEASES, {"metadata": {"name": LEASE}, "spec": {"holderIdentity": "a", "leaseTransitions": 4}})
+    yield f"{LEASES}/{LEASE}"
+    await admin.delete(f"{LEASES}/{LEASE}")

@@ -1,76 +1,36 @@
-"""The admission policies on the real API server: who gets the gate, who may take it, and what our account may not do."""
+"""The admission policies on the real API server: who gets the gate, and who may take it away."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from queuectl.contract.admission import LEASE
 from queuectl.contract.names import (
     DEFAULT_QUEUE_LABEL,
-    FENCE,
     GATE,
     OPERATOR_HOLD,
     QUEUE_LABEL,
-    RECORD,
     UNMANAGED_LABEL,
 )
-from queuectl.contract.policies import NAMESPACE
-from tests.contract.conftest import fenced
-from tests.rig.client import MERGE, STRATEGIC, Api, ApiError, eventually
+from queuectl.contract.publish import manifests
+from tests.contract.support import (
+    FOREIGN,
+    OURS,
+    UNGATE,
+    fenced,
+    gates,
+    job,
+    queued,
+    refused,
+    stale,
+)
+from tests.rig.apply import apply
+from tests.rig.client import STRATEGIC, Api, ApiError, eventually
 from tests.rig.controlplane import ControlPlane
-from tests.rig.objects import gated_pod, indexed_job, paths
+from tests.rig.objects import gated_pod, paths
 
 pytestmark = pytest.mark.rig
-
-Json = dict[str, Any]
-FOREIGN = "example.com/quota"
-NOW = 1_000_000  # a fence that no test's lease reaches, for writes that are not about the fence
-LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
-UNGATE: Json = {"schedulingGates": [{"name": GATE, "$patch": "delete"}]}
-PIN: Json = {
-    "affinity": {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [
-                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}]}
-                ]
-            }
-        }
-    }
-}
-
-
-def gates(pod: Json) -> list[str]:
-    return [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
-
-
-def queued(name: str = "one", queue: str = "vision", *, gated: tuple[str, ...] = (), **spec: Any) -> Json:
-    return gated_pod(name, gates=gated, labels={QUEUE_LABEL: queue}, **spec)
-
-
-def job(name: str = "train", count: int = 2, *, labels: Json | None = None, **spec: Any) -> Json:
-    made: Json = indexed_job(name, count, **spec)
-    made["metadata"]["labels"] = labels or {}
-    return made
-
-
-@pytest.fixture
-async def pod(admin: Api, namespace: str) -> str:
-    """Path of a gated pod of a queue, with a foreign gate and a foreign annotation beside."""
-    made = queued(gated=(FOREIGN,))
-    made["metadata"]["annotations"] = {"example.com/note": "theirs"}
-    await admin.create(f"/api/v1/namespaces/{namespace}/pods", made)
-    return f"/api/v1/namespaces/{namespace}/pods/one"
-
-
-async def refused(request: Any, says: str) -> None:
-    with pytest.raises(ApiError) as error:
-        await request
-    assert error.value.status in {403, 422}
-    assert says in error.value.message
 
 
 # --- where the gate comes from -------------------------------------------------------------------------------------
@@ -101,6 +61,19 @@ async def test_pods_without_a_queue_are_left_alone(tenant: Api, namespace: str) 
 
 async def test_a_managed_pod_cannot_name_its_node(tenant: Api, namespace: str) -> None:
     await refused(tenant.create(paths(namespace)[1], queued(nodeName="gpu-1")), "must not name its node")
+
+
+async def test_a_kubelets_report_of_a_static_pod(control_plane: ControlPlane, namespace: str) -> None:
+    """It already runs where it says; and a tenant cannot pretend to be a kubelet, which is a matter of certificates."""
+    user = f"system:node:of-{namespace}"
+    control_plane.grant(user, "edit", namespace)
+    static = queued(nodeName="gpu-1")
+    static["metadata"]["annotations"]["kubernetes.io/config.mirror"] = "hash"
+    pods = paths(namespace)[1]
+    async with Api(control_plane.kubeconfig(user, ["system:nodes"])) as kubelet:
+        assert gates(await kubelet.create(pods, static, dryRun="All")) == []
+    async with Api(control_plane.kubeconfig(user)) as other:
+        await refused(other.create(pods, static, dryRun="All"), "must not name its node")
 
 
 async def test_pods_of_a_job_are_labelled_and_gated(admin: Api, tenant: Api, namespace: str) -> None:
@@ -237,173 +210,6 @@ async def test_the_operators_hold_is_not_the_tenants(admin: Api, tenant: Api, na
     )
 
 
-# --- what our own account may do -----------------------------------------------------------------------------------
-
-
-async def test_our_account_pins_and_releases(ours: Api, pod: str) -> None:
-    released = await ours.patch(pod, fenced(NOW, spec={**UNGATE, **PIN}), STRATEGIC)
-    assert gates(released) == [FOREIGN]
-    assert released["spec"]["affinity"] == PIN["affinity"]
-
-
-async def test_our_account_writes_its_records_and_moves(ours: Api, pod: str) -> None:
-    await ours.patch(pod, fenced(NOW, metadata={"annotations": {RECORD: "{}"}}))
-    await ours.patch(pod, fenced(NOW, metadata={"annotations": {RECORD: None}}))
-    moved = await ours.patch(pod, fenced(NOW, metadata={"labels": {QUEUE_LABEL: "language"}}))
-    assert moved["metadata"]["labels"][QUEUE_LABEL] == "language"
-    waiting = {"conditions": [{"type": "queuectl.io/Waiting", "status": "True", "reason": "NoCapacity"}]}
-    await ours.patch(f"{pod}/status", fenced(NOW, status=waiting), STRATEGIC)
-
-
-OTHER_TERM = {"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}
-PREFER = {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [OTHER_TERM]}}}
-FORBIDDEN: dict[str, tuple[Json, str, str]] = {
-    "foreign-gate": (
-        {"spec": {"schedulingGates": [{"name": FOREIGN, "$patch": "delete"}]}}, "", "no scheduling gate but its own"
-    ),
-    "image": ({"spec": {"containers": [{"name": "main", "image": "evil"}]}}, "", "only pins and releases"),
-    "node-selector": ({"spec": {"nodeSelector": {"a": "b"}}}, "", "only pins and releases"),
-    "preference": ({"spec": PREFER}, "", "only pins and releases"),
-    "deadline": ({"spec": {"activeDeadlineSeconds": 5}}, "", "only pins and releases"),
-    "annotation": ({"metadata": {"annotations": {"example.com/note": "ours"}}}, "", "no annotations but its own"),
-    "annotation-gone": ({"metadata": {"annotations": {"example.com/note": None}}}, "", "no annotations but its own"),
-    "label": ({"metadata": {"labels": {"app": "x"}}}, "", "no label but queuectl.io/queue"),
-    "finalizer": ({"metadata": {"finalizers": ["example.com/f"]}}, "", "neither finalizers nor owners"),
-    "phase": ({"status": {"phase": "Failed"}}, "/status", "no part of a pod's status"),
-    "nomination": ({"status": {"nominatedNodeName": "gpu-1"}}, "/status", "no part of a pod's status"),
-    "condition": (
-        {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, "/status", "no part of a pod's status"
-    ),
-    "annotation-by-status": (
-        {"metadata": {"annotations": {"example.com/note": "ours"}}}, "/status", "no annotations but its own"
-    ),
-}  # fmt: skip
-
-
-async def test_the_largest_pods_can_be_released(admin: Api, ours: Api, namespace: str) -> None:
-    """Policies have a budget: comparing what must not change has to fit into it for any pod that the server stores."""
-    pods = paths(namespace)[1]
-    large = queued(gated=tuple(f"example.com/gate-{n}" for n in range(50)))
-    large["metadata"]["annotations"] = {f"example.com/{'k' * 40}-{n}": "v" * 30 for n in range(2500)}  # of 256 KiB
-    large["metadata"]["labels"] |= {f"example.com/label-{n}": "v" * 60 for n in range(500)}
-    large["metadata"]["finalizers"] = [f"example.com/{n}" for n in range(50)]
-    container = large["spec"]["containers"][0]
-    variables = [{"name": f"NAME_{n}", "value": "v" * 100} for n in range(100)]
-    large["spec"]["containers"] = [{**container, "name": f"c{n}", "env": variables} for n in range(40)]
-    large["spec"]["tolerations"] = [{"key": f"k{n}", "operator": "Exists"} for n in range(200)]
-    await admin.create(pods, large)
-    released = await ours.patch(f"{pods}/one", fenced(NOW, spec={**UNGATE, **PIN}), STRATEGIC)
-    assert GATE not in gates(released)
-    await admin.patch(f"{pods}/one", {"metadata": {"finalizers": None}})
-
-
-@pytest.mark.parametrize("what", FORBIDDEN)
-async def test_our_account_does_nothing_else_to_pods(ours: Api, pod: str, what: str) -> None:
-    body, where, says = FORBIDDEN[what]
-    await refused(ours.patch(pod + where, fenced(NOW, **body), STRATEGIC), says)
-
-
-async def test_our_account_cannot_take_all_gates(ours: Api, pod: str) -> None:
-    """The merge patch that an eager writer would send, which the API server itself accepts."""
-    await refused(ours.patch(pod, fenced(NOW, spec={"schedulingGates": None}), MERGE), "no scheduling gate but its own")
-
-
-async def test_our_account_cannot_delete_or_create_pods(ours: Api, namespace: str, pod: str) -> None:
-    await refused(ours.delete(pod), "cannot delete resource")
-    await refused(ours.create(paths(namespace)[1], queued("two")), "cannot create resource")
-
-
-async def test_our_account_suspends_and_resumes_jobs_only(ours: Api, tenant: Api, namespace: str) -> None:
-    jobs = paths(namespace)[0]
-    await tenant.create(jobs, job(labels={QUEUE_LABEL: "vision"}, suspend=True))
-    path = f"{jobs}/train"
-    await ours.patch(path, fenced(NOW, spec={"suspend": False}))
-    await ours.patch(path, fenced(NOW, spec={"suspend": True}))
-    await ours.patch(path, fenced(NOW, metadata={"labels": {QUEUE_LABEL: "language"}}))
-    await refused(ours.patch(path, fenced(NOW, spec={"parallelism": 1})), "only suspends and resumes")
-    await refused(ours.patch(path, fenced(NOW, spec={"activeDeadlineSeconds": 9})), "only suspends and resumes")
-
-
-# --- the fence -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def lease(admin: Api) -> AsyncIterator[str]:
-    """Our lease after four take-overs; gone after the test."""
-    await admin.create(LEASES, {"metadata": {"name": LEASE}, "spec": {"holderIdentity": "a", "leaseTransitions": 4}})
-    yield f"{LEASES}/{LEASE}"
-    await admin.delete(f"{LEASES}/{LEASE}")
-
-
-async def stale(ours: Api, path: str, body: Json, says: str = "stale fence") -> None:
-    """Wait until this write is refused as stale: policies see a change of the lease a little later (30 ms measured)."""
-
-    async def look() -> bool:
-        try:
-            await ours.patch(path, body, STRATEGIC if "/queuectl.io/" not in path else MERGE, dryRun="All")
-        except ApiError as error:
-            if error.status not in {403, 422}:
-                raise
-            return says in error.message
-        return False
-
-    await eventually(look, what=f"{says}: {path}")
-
-
-async def test_a_stale_fence_releases_nothing(ours: Api, pod: str, admin: Api, lease: str) -> None:
-    release = {**UNGATE, **PIN}
-    await stale(ours, pod, fenced(3, spec=release))
-    await stale(ours, pod, {"spec": release}, "every write of the controller carries the annotation")
-    await admin.patch(lease, {"spec": {"leaseTransitions": 5}})
-    await stale(ours, pod, fenced(4, spec=release))
-    assert sorted(gates(await admin.get(pod))) == sorted([FOREIGN, GATE])
-    assert gates(await ours.patch(pod, fenced(5, spec=release), STRATEGIC)) == [FOREIGN]
-
-
-async def test_a_fence_that_is_no_number(ours: Api, pod: str, lease: str) -> None:
-    assert lease
-    await stale(ours, pod, {"metadata": {"annotations": {FENCE: "many"}}}, "every write of the controller carries")
-
-
-async def test_a_stale_fence_suspends_nothing(ours: Api, tenant: Api, namespace: str, lease: str) -> None:
-    assert lease
-    jobs = paths(namespace)[0]
-    await tenant.create(jobs, job(labels={QUEUE_LABEL: "vision"}))
-    await stale(ours, f"{jobs}/train", fenced(3, spec={"suspend": True}))
-    await ours.patch(f"{jobs}/train", fenced(4, spec={"suspend": True}), STRATEGIC)
-
-
-async def test_a_stale_fence_records_nothing(ours: Api, admin: Api, namespace: str, unique: str, lease: str) -> None:
-    assert lease
-    root = "/apis/queuectl.io/v1alpha1"
-    meta = {"apiVersion": "queuectl.io/v1alpha1", "metadata": {"name": unique}}
-    groups, queues = f"{root}/namespaces/{namespace}/podgroups", f"{root}/queues"
-    await ours.create(groups, {**meta, "kind": "PodGroup", "spec": {"queue": "vision", "minMember": 1}})
-    await admin.create(queues, {**meta, "kind": "Queue", "spec": {}})
-    for path in (f"{groups}/{unique}/status", f"{queues}/{unique}/status"):
-        await stale(ours, path, {"status": {"fence": 3}})
-        await stale(ours, path, {"status": {"observedGeneration": 1}})  # without any fence
-        await ours.patch(path, {"status": {"fence": 4}})
-        await ours.patch(path, {"status": {"observedGeneration": 1}})  # the stored fence is fresh
-        await stale(ours, path, {"status": {"fence": 3}})
-    await admin.delete(f"{queues}/{unique}")
-
-
-async def test_others_need_no_fence(tenant: Api, pod: str, lease: str) -> None:
-    assert lease
-    await tenant.patch(pod, {"metadata": {"annotations": {"example.com/note": "theirs still"}}})
-
-
-async def test_our_account_leads_with_its_own_rights(ours: Api) -> None:
-    made = await ours.create(
-        LEASES, {"metadata": {"name": LEASE}, "spec": {"holderIdentity": "a", "leaseTransitions": 0}}
-    )
-    made["spec"]["leaseTransitions"] = 1
-    await ours.update(f"{LEASES}/{LEASE}", made)
-    await ours.patch(f"{LEASES}/{LEASE}", {"spec": {"leaseDurationSeconds": 15}})
-    await refused(ours.delete(f"{LEASES}/{LEASE}"), "cannot delete resource")
-
-
 # --- the policies themselves ---------------------------------------------------------------------------------------
 
 
@@ -417,6 +223,42 @@ async def test_the_server_finds_nothing_wrong_with_them(admin: Api) -> None:
     }
     assert len(warnings) == 9
     assert not any(warnings.values())
+
+
+async def without(plane: ControlPlane, policy: str, attempt: Callable[[], Awaitable[int]]) -> None:
+    """The attempt is refused because of this policy and of nothing else: it passes while the binding is away."""
+    assert await attempt() == 422
+    binding = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/{policy}"
+    assert plane.request("DELETE", binding)[0] == 200
+
+    async def answers(status: int) -> bool:
+        return await attempt() == status
+
+    try:
+        await eventually(lambda: answers(200), what=f"without {policy} it passes")
+    finally:
+        apply(plane, [one for one in manifests(user=OURS) if one["metadata"]["name"] == policy])
+        await eventually(lambda: answers(422), what=f"with {policy} it is refused again")
+
+
+async def test_it_is_the_policy_that_guards_the_gate(control_plane: ControlPlane, tenant: Api, pod: str) -> None:
+    async def attempt() -> int:
+        return (await tenant.raw("PATCH", pod, {"spec": UNGATE}, content_type=STRATEGIC, dryRun="All"))[0]
+
+    await without(control_plane, "queuectl-release", attempt)
+
+
+async def test_it_is_the_policy_that_holds_the_fence(
+    control_plane: ControlPlane, ours: Api, pod: str, lease: str
+) -> None:
+    assert lease
+    late = fenced(3, spec=UNGATE)
+    await stale(ours, pod, late)
+
+    async def attempt() -> int:
+        return (await ours.raw("PATCH", pod, late, content_type=STRATEGIC, dryRun="All"))[0]
+
+    await without(control_plane, "queuectl-fence", attempt)
 
 
 async def test_view_and_edit_include_our_kinds(control_plane: ControlPlane, tenant: Api, namespace: str) -> None:

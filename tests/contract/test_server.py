@@ -15,7 +15,7 @@ from queuectl.contract.v1alpha1 import InvalidObject, validate
 from queuectl.model.quantity import parse
 from queuectl.model.resources import MAX, unit
 from tests.contract.cases import CASES, Case, amount
-from tests.contract.conftest import fenced
+from tests.contract.support import fenced
 from tests.contract.test_validate import STATUS
 from tests.rig.client import Api, ApiError
 from tests.rig.controlplane import ControlPlane

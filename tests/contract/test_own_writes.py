@@ -1,0 +1,176 @@
+"""What our own account may write on the real API server, and the fence against a leader who was replaced."""
+
+from __future__ import annotations
+
+import pytest
+
+from queuectl.contract.admission import LEASE
+from queuectl.contract.names import (
+    FENCE,
+    GATE,
+    QUEUE_LABEL,
+    RECORD,
+)
+from tests.contract.support import (
+    FOREIGN,
+    LEASES,
+    NOW,
+    PIN,
+    UNGATE,
+    Json,
+    fenced,
+    gates,
+    job,
+    queued,
+    refused,
+    stale,
+)
+from tests.rig.client import MERGE, STRATEGIC, Api
+from tests.rig.objects import paths
+
+pytestmark = pytest.mark.rig
+
+
+# --- what our own account may do -----------------------------------------------------------------------------------
+
+
+async def test_our_account_pins_and_releases(ours: Api, pod: str) -> None:
+    released = await ours.patch(pod, fenced(NOW, spec={**UNGATE, **PIN}), STRATEGIC)
+    assert gates(released) == [FOREIGN]
+    assert released["spec"]["affinity"] == PIN["affinity"]
+
+
+async def test_our_account_writes_its_records_and_moves(ours: Api, pod: str) -> None:
+    await ours.patch(pod, fenced(NOW, metadata={"annotations": {RECORD: "{}"}}))
+    await ours.patch(pod, fenced(NOW, metadata={"annotations": {RECORD: None}}))
+    moved = await ours.patch(pod, fenced(NOW, metadata={"labels": {QUEUE_LABEL: "language"}}))
+    assert moved["metadata"]["labels"][QUEUE_LABEL] == "language"
+    waiting = {"conditions": [{"type": "queuectl.io/Waiting", "status": "True", "reason": "NoCapacity"}]}
+    await ours.patch(f"{pod}/status", fenced(NOW, status=waiting), STRATEGIC)
+
+
+OTHER_TERM = {"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}
+PREFER = {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [OTHER_TERM]}}}
+FORBIDDEN: dict[str, tuple[Json, str, str]] = {
+    "foreign-gate": (
+        {"spec": {"schedulingGates": [{"name": FOREIGN, "$patch": "delete"}]}}, "", "no scheduling gate but its own"
+    ),
+    "image": ({"spec": {"containers": [{"name": "main", "image": "evil"}]}}, "", "only pins and releases"),
+    "node-selector": ({"spec": {"nodeSelector": {"a": "b"}}}, "", "only pins and releases"),
+    "preference": ({"spec": PREFER}, "", "only pins and releases"),
+    "deadline": ({"spec": {"activeDeadlineSeconds": 5}}, "", "only pins and releases"),
+    "annotation": ({"metadata": {"annotations": {"example.com/note": "ours"}}}, "", "no annotations but its own"),
+    "annotation-gone": ({"metadata": {"annotations": {"example.com/note": None}}}, "", "no annotations but its own"),
+    "label": ({"metadata": {"labels": {"app": "x"}}}, "", "no label but queuectl.io/queue"),
+    "finalizer": ({"metadata": {"finalizers": ["example.com/f"]}}, "", "neither finalizers nor owners"),
+    "phase": ({"status": {"phase": "Failed"}}, "/status", "no part of a pod's status"),
+    "nomination": ({"status": {"nominatedNodeName": "gpu-1"}}, "/status", "no part of a pod's status"),
+    "condition": (
+        {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, "/status", "no part of a pod's status"
+    ),
+    "annotation-by-status": (
+        {"metadata": {"annotations": {"example.com/note": "ours"}}}, "/status", "no annotations but its own"
+    ),
+}  # fmt: skip
+
+
+async def test_the_largest_pods_can_be_released(admin: Api, ours: Api, namespace: str) -> None:
+    """Policies have a budget: comparing what must not change has to fit into it for any pod that the server stores."""
+    pods = paths(namespace)[1]
+    large = queued(gated=tuple(f"example.com/gate-{n}" for n in range(50)))
+    large["metadata"]["annotations"] = {f"example.com/{'k' * 40}-{n}": "v" * 30 for n in range(2500)}  # of 256 KiB
+    large["metadata"]["labels"] |= {f"example.com/label-{n}": "v" * 60 for n in range(500)}
+    large["metadata"]["finalizers"] = [f"example.com/{n}" for n in range(50)]
+    container = large["spec"]["containers"][0]
+    variables = [{"name": f"NAME_{n}", "value": "v" * 100} for n in range(100)]
+    large["spec"]["containers"] = [{**container, "name": f"c{n}", "env": variables} for n in range(40)]
+    large["spec"]["tolerations"] = [{"key": f"k{n}", "operator": "Exists"} for n in range(200)]
+    await admin.create(pods, large)
+    released = await ours.patch(f"{pods}/one", fenced(NOW, spec={**UNGATE, **PIN}), STRATEGIC)
+    assert GATE not in gates(released)
+    await admin.patch(f"{pods}/one", {"metadata": {"finalizers": None}})
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+async def test_our_account_does_nothing_else_to_pods(ours: Api, pod: str, what: str) -> None:
+    body, where, says = FORBIDDEN[what]
+    await refused(ours.patch(pod + where, fenced(NOW, **body), STRATEGIC), says)
+
+
+async def test_our_account_cannot_take_all_gates(ours: Api, pod: str) -> None:
+    """The merge patch that an eager writer would send, which the API server itself accepts."""
+    await refused(ours.patch(pod, fenced(NOW, spec={"schedulingGates": None}), MERGE), "no scheduling gate but its own")
+
+
+async def test_our_account_cannot_delete_or_create_pods(ours: Api, namespace: str, pod: str) -> None:
+    await refused(ours.delete(pod), "cannot delete resource")
+    await refused(ours.create(paths(namespace)[1], queued("two")), "cannot create resource")
+
+
+async def test_our_account_suspends_and_resumes_jobs_only(ours: Api, tenant: Api, namespace: str) -> None:
+    jobs = paths(namespace)[0]
+    await tenant.create(jobs, job(labels={QUEUE_LABEL: "vision"}, suspend=True))
+    path = f"{jobs}/train"
+    await ours.patch(path, fenced(NOW, spec={"suspend": False}))
+    await ours.patch(path, fenced(NOW, spec={"suspend": True}))
+    await ours.patch(path, fenced(NOW, metadata={"labels": {QUEUE_LABEL: "language"}}))
+    await refused(ours.patch(path, fenced(NOW, spec={"parallelism": 1})), "only suspends and resumes")
+    await refused(ours.patch(path, fenced(NOW, spec={"activeDeadlineSeconds": 9})), "only suspends and resumes")
+
+
+# --- the fence -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_stale_fence_releases_nothing(ours: Api, pod: str, admin: Api, lease: str) -> None:
+    release = {**UNGATE, **PIN}
+    await stale(ours, pod, fenced(3, spec=release))
+    await stale(ours, pod, {"spec": release}, "every write of the controller carries the annotation")
+    await admin.patch(lease, {"spec": {"leaseTransitions": 5}})
+    await stale(ours, pod, fenced(4, spec=release))
+    assert sorted(gates(await admin.get(pod))) == sorted([FOREIGN, GATE])
+    assert gates(await ours.patch(pod, fenced(5, spec=release), STRATEGIC)) == [FOREIGN]
+
+
+async def test_a_fence_that_is_no_number(ours: Api, pod: str, lease: str) -> None:
+    assert lease
+    await stale(ours, pod, {"metadata": {"annotations": {FENCE: "many"}}}, "every write of the controller carries")
+
+
+async def test_a_stale_fence_suspends_nothing(ours: Api, tenant: Api, namespace: str, lease: str) -> None:
+    assert lease
+    jobs = paths(namespace)[0]
+    await tenant.create(jobs, job(labels={QUEUE_LABEL: "vision"}))
+    await stale(ours, f"{jobs}/train", fenced(3, spec={"suspend": True}))
+    await ours.patch(f"{jobs}/train", fenced(4, spec={"suspend": True}), STRATEGIC)
+
+
+async def test_a_stale_fence_records_nothing(ours: Api, admin: Api, namespace: str, unique: str, lease: str) -> None:
+    assert lease
+    root = "/apis/queuectl.io/v1alpha1"
+    meta = {"apiVersion": "queuectl.io/v1alpha1", "metadata": {"name": unique}}
+    groups, queues = f"{root}/namespaces/{namespace}/podgroups", f"{root}/queues"
+    await ours.create(groups, {**meta, "kind": "PodGroup", "spec": {"queue": "vision", "minMember": 1}})
+    await admin.create(queues, {**meta, "kind": "Queue", "spec": {}})
+    for path in (f"{groups}/{unique}/status", f"{queues}/{unique}/status"):
+        await stale(ours, path, {"status": {"fence": 3}})
+        await stale(ours, path, {"status": {"observedGeneration": 1}})  # without any fence
+        await ours.patch(path, {"status": {"fence": 4}})
+        await ours.patch(path, {"status": {"observedGeneration": 1}})  # the stored fence is fresh
+        await stale(ours, path, {"status": {"fence": 3}})
+    await admin.delete(f"{queues}/{unique}")
+
+
+async def test_others_need_no_fence(tenant: Api, pod: str, lease: str) -> None:
+    assert lease
+    await tenant.patch(pod, {"metadata": {"annotations": {"example.com/note": "theirs still"}}})
+
+
+async def test_our_account_leads_with_its_own_rights(ours: Api, admin: Api) -> None:
+    made = await ours.create(
+        LEASES, {"metadata": {"name": LEASE}, "spec": {"holderIdentity": "a", "leaseTransitions": 0}}
+    )
+    made["spec"]["leaseTransitions"] = 1
+    await ours.update(f"{LEASES}/{LEASE}", made)
+    await ours.patch(f"{LEASES}/{LEASE}", {"spec": {"leaseDurationSeconds": 15}})
+    await refused(ours.delete(f"{LEASES}/{LEASE}"), "cannot delete resource")
+    await admin.delete(f"{LEASES}/{LEASE}")
