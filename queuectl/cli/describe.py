@@ -98,7 +98,9 @@ def gang(found: Json) -> list[str]:
         ]
     )
     if found["reason"]:
-        text += ["", plain(f"{found['reason']}: {found['message']}"), "All reasons: queuectl explain gang NAME"]
+        named = (found["owner"] or found["metadata"])["name"]
+        more = f"All reasons: queuectl explain gang {named} -n {found['metadata']['namespace']}"
+        text += ["", plain(f"{found['reason']}: {found['message']}"), plain(more)]
     rows: list[columns.Row] = [
         [
             role["name"],

@@ -58,8 +58,8 @@ async def test_queues_come_as_a_tree_with_kubernetes_quantities(client: TestClie
         "state": "Open",
         "counts": {"pending": 2, "admitted": 0, "running": 1},
         "resources": [
-            {"name": "cpu", "used": "2", "quota": None, "limit": None, "pending": "4"},
-            {"name": GPU, "used": "8", "quota": "8", "limit": "10", "pending": "16"},
+            {"name": "cpu", "used": "2", "quota": None, "limit": None, "pending": "5"},
+            {"name": GPU, "used": "8", "quota": "8", "limit": "10", "pending": "17"},
         ],
         "blockers": [],
     }

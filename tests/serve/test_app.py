@@ -172,7 +172,7 @@ async def test_metrics_in_base_units() -> None:
     assert value("queuectl_queue_quota", queue="vision", resource=GPU) == 8.0
     assert value("queuectl_queue_quota", queue="language", resource=GPU) is None
     assert value("queuectl_queue_limit", queue="vision", resource=GPU) == 10.0
-    assert value("queuectl_queue_pending", queue="vision", resource=GPU) == 16.0
+    assert value("queuectl_queue_pending", queue="vision", resource=GPU) == 17.0
     assert value("queuectl_gangs", queue="vision", phase="Pending") == 2.0
     assert value("queuectl_gangs", queue="vision", phase="Running") == 1.0
     assert value("queuectl_gangs", queue="production", phase="Running") == 0.0
