@@ -52,9 +52,7 @@ def places(standing: Standing, fit: Fit, slots: tuple[tuple[int, ...], ...]) -> 
 
     Slots of the core that are held already are part of the record, where they are.
     """
-    found = [
-        Place(slot, standing.charges[slot].node) for slot in standing.core() if slot in standing.charges
-    ]
+    found = [Place(slot, standing.charges[slot].node) for slot in standing.core() if slot in standing.charges]
     for group, nodes in zip(slots, fit.nodes, strict=True):
         order = [node for node, count in nodes for _ in range(count)]
         found.extend(Place(slot, node) for slot, node in zip(group, order, strict=True))

@@ -62,7 +62,9 @@ class Objective:
 class Curves:
     """Curves of one request, built bottom up on demand. ``exhausted`` once the budget is spent; then nothing is proven."""
 
-    def __init__(self, fleet: Fleet, needs: tuple[Need, ...], free: Tally, installed: Tally, budget: int = BUDGET) -> None:
+    def __init__(
+        self, fleet: Fleet, needs: tuple[Need, ...], free: Tally, installed: Tally, budget: int = BUDGET
+    ) -> None:
         self._fleet, self._needs, self._free, self._installed = fleet, needs, free, installed
         self._gpus = [need.gpus for need in needs]
         self._objective = Objective(len(fleet.starts))

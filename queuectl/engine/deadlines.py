@@ -68,7 +68,9 @@ def withdraw(standing: Standing, settings: Settings, now: int, cause: Cause, det
     """Give the gang back with the back-off it has earned; once a round."""
     gang = standing.seen
     standing.withdrawn = True
-    wait = min(settings.backoff << min(gang.requeues, 62), settings.backoff_limit)  # doubled each time; 62: stay in range
+    wait = min(
+        settings.backoff << min(gang.requeues, 62), settings.backoff_limit
+    )  # doubled each time; 62: stay in range
     return Withdraw(
         gang=gang.uid,
         round=standing.round or gang.round,

@@ -85,7 +85,7 @@ class Engine:
             request, _ = core_request(standing)
             branch = self._state.branches.branches.get(standing.gang.queue)
             if branch is not None:
-                found += self._state.branches.over_limit(branch, Batch(0, "", request).need)
+                found += self._state.branches.over_limit(branch, request.need)
             answer = self._placement.place(request)
             if isinstance(answer, Refusal):
                 found += answer.misfits
@@ -105,12 +105,10 @@ class Engine:
                 continue
             gangs.append(view.gang_view(standing, self._said(standing), position.get(uid, 0)))
             branch = self._state.branches.branches.get(standing.gang.queue)
+            need = core_request(standing)[0].need if standing.waiting else ()
             for node in branch.path if branch else ():
-                name = node.queue.name
-                phases.setdefault(name, []).append(standing.phase)
-                for batch, offer in self._offered.get(uid, ()):
-                    if offer.slot < 0:
-                        pending[name] = plus(pending.get(name, ()), batch.need)
+                phases.setdefault(node.queue.name, []).append(standing.phase)
+                pending[node.queue.name] = plus(pending.get(node.queue.name, ()), need)
         queues = tuple(
             view.queue_view(branch, branch.misfits, phases.get(name, []), pending.get(name, ()))
             for name, branch in sorted(self._state.branches.branches.items())

@@ -108,7 +108,9 @@ class Fleet:
         if node is None:
             return False
         allocatable, used = dict(node.allocatable), self.used.get(name, {})
-        return all(used.get(resource, 0) + amount * count <= allocatable.get(resource, 0) for resource, amount in requests)
+        return all(
+            used.get(resource, 0) + amount * count <= allocatable.get(resource, 0) for resource, amount in requests
+        )
 
     def refresh(self) -> bool:
         """Renumber the rows if the tree changed; true when it did. O(nodes × (levels + resources))."""

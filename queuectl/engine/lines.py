@@ -13,7 +13,6 @@ from sortedcontainers import SortedList
 
 from queuectl.engine.request import Request
 from queuectl.model.reasons import Misfit
-from queuectl.model.resources import Amounts, plus, times
 
 Order = tuple[bool, int, int, str, int]
 """Extras after gangs, higher priority, older queue time, gang UID, slot (-1 for the gang itself)."""
@@ -40,9 +39,7 @@ class Batch:
         self.number = number
         self.queue = queue
         self.request = request
-        self.need: Amounts = ()
-        for group in request.groups:
-            self.need = plus(self.need, times(group.shape.requests, group.count))
+        self.need = request.need
         self.offers: SortedList[Offer] = SortedList(key=lambda offer: offer.order)
         self.parked = False
         self.misfits: tuple[Misfit, ...] = ()
@@ -91,7 +88,9 @@ class Line:
 
     def offers(self) -> Iterator[Offer]:
         """All offers in pending order, parked or not. O(n log n)."""
-        return iter(sorted((offer for batch in self.batches.values() for offer in batch.offers), key=lambda one: one.order))
+        return iter(
+            sorted((offer for batch in self.batches.values() for offer in batch.offers), key=lambda one: one.order)
+        )
 
     def _list(self, batch: Batch) -> None:
         old = self._listed.pop(batch.number, None)

@@ -153,14 +153,21 @@ class Placement:
 
     def _node(self, rows: Column, taken: int) -> int:
         """The best single node: the terms are known exactly, so the candidates are narrowed term by term."""
-        terms = [self._terms(above, taken) for above in range(len(self._fleet.starts))]
+        lowest = len(self._fleet.starts) - 1
+        terms = [self._terms(above, taken) for above in range(lowest)]
+        free = self.rooms.gpus_free().rows
         for kind in (0, 1):
-            for above, pair in enumerate(terms):
+            for above in range(lowest + 1):
                 if len(rows) == 1:
                     break
-                if kind == 0 and not pair[0].any():
-                    continue  # no domain of this level would be broken into
-                values = pair[kind][self._fleet.domain[above][rows]]
+                if above == lowest:
+                    idle = free[rows]
+                    installed = self.rooms.gpus().rows[rows]
+                    values = idle if kind else np.where((idle == installed) & (idle > taken), installed, 0)
+                elif terms[above][kind].any():
+                    values = terms[above][kind][self._fleet.domain[above][rows]]
+                else:
+                    continue  # the same for all: no domain of this level would be broken into
                 rows = rows[values == values.min()]
         return int(rows[0])
 

@@ -24,8 +24,7 @@ def refuse(
     for need, shape in zip(needs, shapes, strict=True):
         ever = rooms.ever(shape)
         required = max(top, need.level)
-        levels = ([required] if required >= 0 else []) + list(range(-1, required))
-        for level in levels:
+        for level in (required, *range(-1, required)):
             domain = inside if level == top and level >= 0 else None
             found.extend(_short(rooms, need, ever, level, domain, required=level == required and level >= 0))
     if not found:

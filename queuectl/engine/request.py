@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from queuectl.model.gangs import Shape
 from queuectl.model.reasons import Misfit
+from queuectl.model.resources import Amounts, plus, times
 
 
 class Group(Struct, frozen=True):
@@ -28,6 +29,14 @@ class Request(Struct, frozen=True):
     def size(self) -> int:
         """Members in all."""
         return sum(group.count for group in self.groups)
+
+    @property
+    def need(self) -> Amounts:
+        """Everything it asks for together."""
+        total: Amounts = ()
+        for group in self.groups:
+            total = plus(total, times(group.shape.requests, group.count))
+        return total
 
 
 class Fit(Struct, frozen=True):

@@ -24,9 +24,10 @@ Rows = Column | slice
 class Tally:
     """A number per row and its sums per level (the last level is the rows themselves)."""
 
-    def __init__(self, fleet: Fleet, count: Callable[[Rows], Column]) -> None:
+    def __init__(self, fleet: Fleet, count: Callable[[Rows], Column], *, charged: bool = True) -> None:
         self._fleet, self._count = fleet, count
-        self._version = (-1, -1)
+        self._charged = charged  # whether it depends on what is used, or only on what is installed
+        self._version = (-1, -1, -1)
         self._read = 0
         self.rows: Column = np.zeros(0, np.int64)
         self.sums: list[Column] = []
@@ -35,15 +36,16 @@ class Tally:
     def current(self) -> Tally:
         """This tally, caught up with the fleet. O(rows touched since), at most O(nodes)."""
         fleet = self._fleet
-        if self._version == (fleet.era, fleet.edition):
-            if self._read == len(fleet.touched):
+        version = (fleet.era, fleet.edition, 0 if self._charged else fleet.revision)
+        if self._version == version:
+            if not self._charged or self._read == len(fleet.touched):
                 return self
             changed = set(fleet.touched[self._read :])
             self._read = len(fleet.touched)
             if len(changed) <= _FEW:
                 self._catch_up(np.fromiter(changed, np.int64, len(changed)))
                 return self
-        self._version, self._read = (fleet.era, fleet.edition), len(fleet.touched)
+        self._version, self._read = version, len(fleet.touched)
         self.rows = self._count(slice(None))
         self.sums = [
             np.add.reduceat(self.rows, starts) if len(starts) else np.zeros(0, np.int64) for starts in fleet.starts[:-1]
@@ -72,7 +74,7 @@ class Rooms:
         self._rooms: OrderedDict[Shape, Tally] = OrderedDict()
         self._ever: OrderedDict[Shape, Tally] = OrderedDict()
         self._gpus_free = Tally(fleet, self._free_gpus)
-        self._gpus = Tally(fleet, self._all_gpus)
+        self._gpus = Tally(fleet, self._all_gpus, charged=False)
 
     def room(self, shape: Shape) -> Tally:
         """Pods of this shape that fit now."""
@@ -110,12 +112,16 @@ class Rooms:
             if not shape.requests or any(name not in columns for name, _ in shape.requests):
                 return fit
             for number, (name, amount) in enumerate(shape.requests):
-                fit = columns[name][rows] // amount if number == 0 else np.minimum(fit, columns[name][rows] // amount, out=fit)
+                fit = (
+                    columns[name][rows] // amount
+                    if number == 0
+                    else np.minimum(fit, columns[name][rows] // amount, out=fit)
+                )
             np.maximum(fit, 0, out=fit)
             fit *= mask & fleet.usable[rows] if usable else mask
             return fit
 
-        return Tally(fleet, count)
+        return Tally(fleet, count, charged=usable)
 
     def _free_gpus(self, rows: Rows) -> Column:
         free: Column = np.maximum(self.fleet.free[GPU][rows], 0) * self.fleet.usable[rows]

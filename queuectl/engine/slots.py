@@ -41,9 +41,7 @@ def match(standing: Standing) -> tuple[dict[str, int], frozenset[int]]:
             slot = table.lowest(member)
             if slot is not None:
                 table.take(member, slot)
-    closed = frozenset(
-        slot for uid, slot in table.slot_of.items() if standing.members[uid].stage is Stage.SUCCEEDED
-    )
+    closed = frozenset(slot for uid, slot in table.slot_of.items() if standing.members[uid].stage is Stage.SUCCEEDED)
     return table.slot_of, closed
 
 

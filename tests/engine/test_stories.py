@@ -22,9 +22,7 @@ def test_a_gang_is_admitted_whole_and_charged_at_once() -> None:
     one = gang("g", 2, each=shape(4))
     world.add(one, pods(one))
     plan = world.decide()
-    assert plan == Plan(
-        (Admit("g", 1, 1_000_000, (Assignment(0, "a0", "g-0"), Assignment(1, "a0", "g-1"))),), None
-    )
+    assert plan == Plan((Admit("g", 1, 1_000_000, (Assignment(0, "a0", "g-0"), Assignment(1, "a0", "g-1"))),), None)
     assert (world.used("a0"), world.usage("q"), world.phase("g")) == (8, 8, "Assumed")
     assert world.decide() == Plan((), None)
 

@@ -35,7 +35,9 @@ def shape(gpu: int = 1, cpu: int = 1, memory: int = 1, **rest: object) -> Shape:
     return Shape(requests=resources(gpu, cpu, memory, 1), **rest)  # type: ignore[arg-type]
 
 
-def node(name: str, gpu: int = 8, *, cpu: int = 64, rack: str | None = None, zone: str | None = None, **rest: object) -> Node:
+def node(
+    name: str, gpu: int = 8, *, cpu: int = 64, rack: str | None = None, zone: str | None = None, **rest: object
+) -> Node:
     """A node of 8 GPUs, 64 CPUs, 512 GiB and 110 pods."""
     labels = {HOSTNAME: name, "rack": rack, "zone": zone, **dict(rest.pop("labels", {}))}  # type: ignore[call-overload]
     return Node(
@@ -46,7 +48,9 @@ def node(name: str, gpu: int = 8, *, cpu: int = 64, rack: str | None = None, zon
     )
 
 
-def queue(name: str, parent: str | None = None, *, quota: int | None = None, limit: int | None = None, **rest: object) -> Queue:
+def queue(
+    name: str, parent: str | None = None, *, quota: int | None = None, limit: int | None = None, **rest: object
+) -> Queue:
     """A queue with a quota and a limit of whole GPUs."""
     entries: tuple[Entry, ...] = ()
     if quota is not None or limit is not None:
@@ -154,7 +158,9 @@ class World:
 
     def members(self, gang: str) -> list[Member]:
         """The gang's pods by uid."""
-        return [self.member(uid) for kind, uid in sorted(self.facts) if kind == "member" and self.member(uid).gang == gang]
+        return [
+            self.member(uid) for kind, uid in sorted(self.facts) if kind == "member" and self.member(uid).gang == gang
+        ]
 
     def change(self, uid: str, **what: object) -> None:
         """A gang or a pod changes in some fields."""

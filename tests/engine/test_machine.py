@@ -1,0 +1,237 @@
+"""Random lives of a small cluster, with echoes lost, repeated and late: the promises hold after every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
+
+from queuectl.engine.engine import Engine
+from queuectl.model import changes as c
+from queuectl.model.gangs import GiveBack, Role, Stage
+from queuectl.model.plan import Admit, AdmitExtra, Plan, Withdraw
+from queuectl.model.reasons import Misfit, Reason, TextEvidence
+from queuectl.model.resources import GPU
+from tests.engine.world import World, gang, node, pods, queue, shape, told
+
+NODES = ("a0", "a1", "b0")
+GANGS = tuple("ghijk")
+QUEUES = {"q": "top", "r": "top", "s": None}
+
+
+class Machine(RuleBasedStateMachine):
+    """The cluster's side changes at random; the controller obeys now, later, or is refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(queue("top", limit=10), queue("q", "top", quota=4), queue("r", "top", limit=6), queue("s"))
+        self.pending: list[Plan] = []
+        self.over: dict[str, int] = {}
+        for name in NODES:
+            self.world.add(node(name, 4, rack=name[0], zone="z"))
+
+    # -- the cluster ---------------------------------------------------------------------------------------------------
+
+    @rule(
+        name=st.sampled_from(NODES),
+        gpu=st.sampled_from([2, 4, 4]),
+        bad=st.integers(0, 4),
+        rack=st.sampled_from(["a", "b", None]),
+    )
+    def node_changes(self, name: str, gpu: int, bad: int, rack: str | None) -> None:
+        self.world.add(node(name, gpu, rack=rack, zone="z", cordoned=bad == 0, ready=bad != 1))
+
+    @rule(name=st.sampled_from(NODES))
+    def node_goes(self, name: str) -> None:
+        self.world.tell(c.NodeGone(name))
+
+    @rule(name=st.sampled_from(sorted(QUEUES)), limit=st.sampled_from([None, 2, 6]), gone=st.integers(0, 5))
+    def queue_changes(self, name: str, limit: int | None, gone: int) -> None:
+        if gone == 0:
+            self.world.tell(c.QueueGone(name))
+        else:
+            self.world.add(queue(name, QUEUES[name], limit=limit, weight=gone - 1))
+
+    @rule(
+        name=st.sampled_from(GANGS), size=st.integers(1, 4), extra=st.integers(0, 2), gpu=st.sampled_from([1, 2]),
+        where=st.sampled_from([*QUEUES, "top"]), required=st.sampled_from([None, None, "rack"]),
+        known=st.booleans(), give_back=st.sampled_from(list(GiveBack)), two=st.booleans(),
+    )  # fmt: skip
+    def gang_comes(self, name: str, size: int, two: bool, **what: Any) -> None:
+        if ("gang", name) in self.world.facts:
+            return
+        template = shape(what["gpu"]) if what["known"] else None
+        roles: tuple[Role, ...] = (Role("w", size, size + what["extra"], template),)
+        if two:
+            roles = (Role("l", 1, 1, shape(0)), *roles)
+        self.world.add(
+            gang(name, queue=what["where"], roles=roles, required=what["required"], give_back=what["give_back"])
+        )
+
+    @rule(name=st.sampled_from(GANGS), start=st.integers(0, 4), gpu=st.sampled_from([1, 1, 2]), gated=st.integers(0, 5))
+    def pod_comes(self, name: str, start: int, gpu: int, gated: int) -> None:
+        one = gang(name, roles=(Role("w", 1, 9, shape(gpu)),))
+        (pod,) = pods(one, 1, start=start)
+        if ("member", pod.uid) not in self.world.facts:
+            bypass: dict[str, Any] = {} if gated else {"stage": Stage.RUNNING, "node": "a0"}
+            self.world.add(replace(pod, rank=None if start == 3 else start, **bypass))
+
+    @rule(name=st.sampled_from(GANGS), which=st.integers(0, 9), stage=st.sampled_from(list(Stage)))
+    def pod_moves_on(self, name: str, which: int, stage: Stage) -> None:
+        members = self.world.members(name)
+        if which < len(members) and members[which].stage is not Stage.GATED and stage > members[which].stage:
+            at = members[which].node or members[which].pinned
+            self.world.change(members[which].uid, stage=stage, node=at)
+
+    @rule(name=st.sampled_from(GANGS), which=st.integers(0, 9), leaving=st.booleans())
+    def pod_goes(self, name: str, which: int, leaving: bool) -> None:
+        members = self.world.members(name)
+        if which < len(members):
+            if leaving:
+                self.world.change(members[which].uid, leaving=True)
+            else:
+                self.world.tell(c.MemberGone(members[which].uid))
+
+    @rule(name=st.sampled_from(GANGS))
+    def gang_goes(self, name: str) -> None:
+        if ("gang", name) in self.world.facts:
+            self.world.tell(c.GangGone(name))
+
+    @rule(name=st.sampled_from(GANGS), done=st.booleans())
+    def gang_is_given_back_or_ends(self, name: str, done: bool) -> None:
+        if ("gang", name) not in self.world.facts:
+            return
+        one = self.world.gang(name)
+        if done:
+            self.world.change(name, finished=True)
+        elif one.record is not None and not one.evicted:
+            self.world.change(name, evicted=True)
+        elif one.record is not None:
+            self.world.change(
+                name, evicted=False, record=None, requeues=one.requeues + 1, not_before=self.world.now * 1000 + 5000
+            )
+
+    @rule(at=st.sampled_from(NODES), gpu=st.integers(0, 3), uid=st.sampled_from(["o1", "o2"]))
+    def somebody_else(self, at: str, gpu: int, uid: str) -> None:
+        if gpu:
+            self.world.occupy(uid, at, gpu)
+        else:
+            self.world.tell(c.OccupantGone(uid))
+
+    @rule(which=st.integers(0, 200))
+    def an_echo_comes_again(self, which: int) -> None:
+        """The last news of one object is repeated."""
+        facts = [self.world.facts[key] for key in sorted(self.world.facts)]
+        self.world.engine.observe(facts[which % len(facts)])
+
+    @rule(name=st.sampled_from(GANGS), value=st.sampled_from(["t1", "t2"]))
+    def somebody_asks_for_a_requeue(self, name: str, value: str) -> None:
+        if ("gang", name) in self.world.facts:
+            self.world.change(name, requested=value)
+
+    # -- the controller ------------------------------------------------------------------------------------------------
+
+    @rule(after=st.sampled_from([0, 0, 1, 70, 1000]))
+    def decide(self, after: int) -> None:
+        before = self.charged()
+        self.world.now += after
+        plan = self.world.engine.decide(self.world.now * 1000)
+        self.world.engine._state.check()
+        self.admissions_fit(before, plan)
+        if plan.actions:
+            self.pending.append(plan)
+        again = self.world.engine.decide(self.world.now * 1000)
+        assert again == Plan((), plan.wake_at), "nothing has changed since"
+
+    @precondition(lambda self: self.pending)
+    @rule(how=st.integers(0, 5))
+    def obey(self, how: int) -> None:
+        """Carry out the oldest plan; sometimes a write is refused; what no longer exists is left out."""
+        for action in self.pending.pop(0).actions:
+            match action:
+                case Admit() if ("gang", action.gang) in self.world.facts:
+                    if action.round < self.world.gang(action.gang).round:
+                        continue
+                    if how == 0 and self.world.gang(action.gang).record is None:
+                        misfit = Misfit(Reason.PATCH_REJECTED, TextEvidence("no"))
+                        self.world.tell(c.WriteFailed(action.gang, action.round, misfit, retry=action.round % 2 == 0))
+                        continue
+                    if (
+                        self.world.gang(action.gang).record is None
+                        and action.round == self.world.gang(action.gang).round
+                    ):
+                        continue  # given back since
+                    self.world.record(action)
+                    for one in action.assignments:
+                        if one.member and ("member", one.member) in self.world.facts:
+                            pod = self.world.member(one.member)
+                            if pod.stage is Stage.GATED:
+                                self.world.change(pod.uid, stage=Stage.RELEASED, pinned=one.node)
+                case AdmitExtra() if ("member", action.member) in self.world.facts:
+                    if self.world.member(action.member).stage is Stage.GATED:
+                        self.world.obey(Plan((action,)))
+                case Withdraw() if ("gang", action.gang) in self.world.facts:
+                    if self.world.gang(action.gang).record is not None:
+                        self.world.change(action.gang, evicted=True)
+
+    # -- the promises --------------------------------------------------------------------------------------------------
+
+    def charged(self) -> dict[str, tuple[int, int]]:
+        """GPU units used and offered, by node; used and limited, by queue."""
+        view = self.world.engine.view()
+        nodes = {
+            "node " + one.name: (dict(one.used).get(GPU, 0), dict(one.allocatable).get(GPU, 0)) for one in view.nodes
+        }
+        limits = {
+            one.name: min((entry.limit for entry in one.entries if entry.limit is not None), default=10**9)
+            for one in view.queues
+        }
+        return nodes | {"queue " + one.name: (dict(one.usage).get(GPU, 0), limits[one.name]) for one in view.queues}
+
+    def admissions_fit(self, before: dict[str, tuple[int, int]], plan: Plan) -> None:
+        """P2: no decision takes a node over what it offers or a queue over its limit, or further over."""
+        for name, (used, most) in self.charged().items():
+            assert used <= max(most, before.get(name, (0, 0))[0]), (name, used, most, before.get(name), told(plan))
+
+    @invariant()
+    def every_live_pod_is_charged_once(self) -> None:
+        self.world.engine.view()
+        state = self.world.engine._state
+        state.check()
+        for standing in state.gangs.values():
+            held = list(standing.slot_of.values())
+            assert len(held) == len(set(held)), "two members in one slot"
+            for uid, member in standing.members.items():
+                if Stage.RELEASED <= member.stage <= Stage.RUNNING and (at := member.node or member.pinned):
+                    key = standing.slot_of.get(uid, uid)
+                    assert standing.charges[key].node == at
+                    assert standing.charges[key].shape == member.shape
+
+    @invariant()
+    def the_facts_alone_give_the_same_usage(self) -> None:
+        """A restart, when nothing is only assumed or remembered: the same use of every queue."""
+        state = self.world.engine._state
+        if any(one.assumed or one.extras or one.moved or one.filled or one.reshaped for one in state.gangs.values()):
+            return
+        other = Engine()
+        for key in sorted(self.world.facts, reverse=True):
+            other.observe(self.world.facts[key])
+        usage = [(one.name, one.usage) for one in self.world.engine.view().queues]
+        assert [(one.name, one.usage) for one in other.view().queues] == usage
+
+    def teardown(self) -> None:
+        """Left alone, the plan comes to rest."""
+        for _ in range(20):
+            self.world.now += 10_000
+            plan = self.world.engine.decide(self.world.now * 1000)
+            self.world.engine._state.check()
+            if not plan.actions:
+                return
+        raise AssertionError(told(plan))
+
+
+TestMachine = Machine.TestCase
+TestMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
