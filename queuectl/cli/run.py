@@ -64,14 +64,28 @@ def command(
     gc.set_threshold(50_000, 20, 50)  # a mirror of many objects that live long: young garbage is rare
     try:
         asyncio.run(_run(kubeconfig, context, configuration, host, port, name))
-    except ConfigurationProblem as problem:
-        raise Problem(problem.message, problem.advice) from None
-    except LeadershipLost as problem:
-        raise Problem(f"the lease is lost: {problem}", "Start it again to stand by.") from None
-    except Fenced as problem:
-        raise Problem(f"another process leads: {problem}", "Start it again to stand by.") from None
-    except ClusterError as problem:
-        raise Problem(f"the API server refuses what the controller needs: {problem.message}") from None
+    except _ENDINGS as problem:
+        message, advice = ending(problem)
+        log.error("%s", message, extra={"advice": advice} if advice else None)
+        raise click.exceptions.Exit(1) from None
+
+
+_ENDINGS = (ConfigurationProblem, LeadershipLost, Fenced, ClusterError, Problem)
+
+
+def ending(problem: Exception) -> tuple[str, str]:
+    """Why the controller ended, as a sentence, and what to do about it."""
+    match problem:
+        case ConfigurationProblem() | Problem():
+            return problem.message, problem.advice
+        case LeadershipLost():
+            return f"the lease is lost: {problem}", "start it again to stand by"
+        case Fenced():
+            return f"another process leads: {problem}", "start it again to stand by"
+        case ClusterError():
+            return f"the API server refuses what the controller needs: {problem.message}", ""
+        case _:
+            return str(problem), ""
 
 
 def address(listen: str) -> tuple[str, int]:

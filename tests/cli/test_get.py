@@ -60,10 +60,10 @@ def test_wide_gangs_say_who_made_them_where_they_run_and_why_they_wait(call: Cal
     done = call("get", "gangs", "-n", "ml", "-o", "wide", "--phase", "running")
     first = ["NAME", "QUEUE", "PHASE", "RUNNING", "POSITION", "REASON", "AGE"]
     none = "<none>"
+    last = ["0", "Job/train", "1", "0", "gpu-0:1,gpu-1:1", none]
     assert [line.split() for line in done.out.splitlines()] == [
         [*first, "PRIORITY", "OWNER", "ROUND", "REQUEUES", "NODES", "MESSAGE"],
-        ["job-train-aaaaa", "vision", "Running", "2/2", none, none, "60m"]
-        + ["0", "Job/train", "1", "0", "gpu-0:1,gpu-1:1", none],
+        ["job-train-aaaaa", "vision", "Running", "2/2", none, none, "60m", *last],
     ]
 
 
