@@ -59,7 +59,7 @@ def cluster(engine: Engine) -> None:
 
 def run(count: int) -> None:
     """Decide on ``count`` gangs, one a decision, and print the times."""
-    dice = random.Random(7)  # noqa: S311
+    dice = random.Random(7)
     engine = Engine()
     cluster(engine)
     started = time.perf_counter()
@@ -89,7 +89,8 @@ def run(count: int) -> None:
     print(f"decisions                  {count:8d}, {refused} refused, {members} pods placed")
     print(f"decisions a second         {count / total:8.0f}")
     print(
-        f"p50, p99, max              {spent[count // 2] * 1e6:8.0f} {spent[count * 99 // 100] * 1e6:8.0f} {spent[-1] * 1e6:8.0f} µs"
+        f"p50, p99, max              {spent[count // 2] * 1e6:8.0f} {spent[count * 99 // 100] * 1e6:8.0f}"
+        f" {spent[-1] * 1e6:8.0f} µs"
     )
 
 

@@ -114,7 +114,7 @@ class Curves:
         cost = {0: 0}
         for state in self._packings(row, rooms):
             cost[state] = self._objective.touch(level, free, installed, self._taken(state))
-        return self._add(signature, cost, [])
+        return self._add(signature, self._together(level, cost, named=True), [])
 
     def _packings(self, row: int, rooms: tuple[int, ...]) -> list[int]:
         """All states but 0 that fit a node together."""
@@ -159,11 +159,16 @@ class Curves:
             for state in cost:
                 if state:
                     cost[state] += self._objective.touch(level, free, installed, self._taken(state))
-            for number, need in enumerate(self._needs):
-                if need.level == level:
-                    whole = (0, need.count) if named else (0,)
-                    cost = {state: value for state, value in cost.items() if self._part(state, number) in whole}
+            cost = self._together(level, cost, named=named)
         return self._add(signature, cost, steps)
+
+    def _together(self, level: int, cost: dict[int, int], *, named: bool) -> dict[int, int]:
+        """Only the states in which a group that must share a domain of this level is here whole or not at all."""
+        for number, need in enumerate(self._needs):
+            if need.level == level:
+                whole = (0, need.count) if named else (0,)
+                cost = {state: price for state, price in cost.items() if self._part(state, number) in whole}
+        return cost
 
     def _touched(self, alike: Counter[int]) -> int:
         """How many children a best placement touches at most: of equal members the fewest that hold them all."""

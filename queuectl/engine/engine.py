@@ -25,6 +25,7 @@ from queuectl.model.plan import Action, AdmitExtra, Plan, Refuse
 from queuectl.model.reasons import Misfit, QueueEvidence, Reason, TextEvidence, by_dominance
 from queuectl.model.resources import Amounts, plus
 from queuectl.model.settings import Settings
+from queuectl.model.topology import Level
 
 _ADMITTED = (Phase.RECORDED, Phase.RELEASED, Phase.BOUND, Phase.RUNNING)
 
@@ -45,7 +46,9 @@ class Engine:
         self._parked: dict[int, Batch] = {}
         self._stuck: set[str] = set()  # gangs of which an admitted member has no node to go to
         self._told: set[str] = set()  # gangs whose reasons may have changed in this decision
+        self._eased = 0
         self._capacity: dict[str, int] = {}
+        self._levels: tuple[Level, ...] = ()
         self._revision = -1
 
     def observe(self, change: Change) -> None:
@@ -124,20 +127,14 @@ class Engine:
         resized = state.fleet.capacity != self._capacity
         if resized:
             self._capacity = dict(state.fleet.capacity)
-        if state.branches.refresh(self._capacity, resized=resized) or self._levels_changed():
+        relevelled, self._levels = self._levels != state.fleet.levels, state.fleet.levels
+        if state.branches.refresh(self._capacity, resized=resized) or relevelled:
             state.dirty.update(state.gangs)
         for uid in sorted(state.dirty):
             state.settle(uid)
+        self._placement.forget()
         self._fresh |= state.dirty
         state.dirty.clear()
-
-    def _levels_changed(self) -> bool:
-        names = tuple(level.name for level in self._state.fleet.levels)
-        changed = names != self._level_names
-        self._level_names = names
-        return changed
-
-    _level_names: tuple[str, ...] = ()
 
     def _review(self, uid: str) -> None:
         """Renew what follows from a gang's charges: its blockers, its deadline and its offers."""
@@ -154,8 +151,9 @@ class Engine:
         return blockers(standing, self._state.branches, self._placement.known, self._settings, self._now)
 
     def _stamp(self, standing: Standing) -> None:
+        before = standing.due
         deadlines.stamp(standing, self._settings, self._now)
-        if standing.due is not None:
+        if standing.due is not None and standing.due != before:
             heapq.heappush(self._timers, (standing.due, standing.uid))
 
     def _wanted(self, standing: Standing) -> list[tuple[Request, Offer]]:
@@ -246,7 +244,6 @@ class Engine:
         """Admissions that are known already, torn gangs first."""
         if self._state.fleet.gained or self._revision != self._state.fleet.revision:
             candidates = self._stuck.union(settled)
-            self._placement.forget()
         else:
             candidates = set(settled)
         standings = [self._state.gangs[uid] for uid in sorted(candidates) if uid in self._state.gangs]
@@ -265,6 +262,9 @@ class Engine:
         fleet, branches = self._state.fleet, self._state.branches
         revised = self._revision != fleet.revision
         self._revision = fleet.revision
+        if not (revised or fleet.gained or self._eased != branches.eased):
+            return
+        self._eased = branches.eased
         for batch in list(self._parked.values()):
             branch = branches.branches.get(batch.queue)
             eased = branch is None or any(node.eased > batch.eased for node in branch.path)
@@ -274,6 +274,7 @@ class Engine:
                 self._turns.line(batch.queue).park(batch, parked=False)
                 self._turns.touch(batch.queue)
         fleet.gained.clear()
+        self._placement.forget()
 
     def _admit(self) -> list[Action]:
         """One turn after another until everybody left has been refused."""
@@ -296,7 +297,10 @@ class Engine:
         batch.misfits = by_dominance((*over, *unplaced))
         batch.eased = self._state.branches.eased
         self._parked[batch.number] = batch
-        self._told.update(offer.gang for offer in batch.offers)
+        reasons = frozenset(misfit.reason for misfit in batch.misfits)
+        if reasons != batch.reasons:
+            batch.reasons = reasons
+            self._told.update(offer.gang for offer in batch.offers)
         self._turns.line(batch.queue).park(batch, parked=True)
         self._turns.touch(batch.queue)
 

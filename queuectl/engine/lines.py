@@ -43,6 +43,7 @@ class Batch:
         self.offers: SortedList[Offer] = SortedList(key=lambda offer: offer.order)
         self.parked = False
         self.misfits: tuple[Misfit, ...] = ()
+        self.reasons: frozenset[str] = frozenset()
         self.over_limit = False  # some limit on the path is in the way
         self.unplaced = False  # the nodes are in the way
         self.eased = 0  # ``Branches.eased`` when it was parked

@@ -88,12 +88,12 @@ class Placement:
         return -1 if group.preferred is None else min(self._depth(group.preferred), climb - 1)
 
     def _depth(self, level: str | None) -> int:
-        """Number of a level, coarse first; -1 for none."""
+        """Number of a level, coarse first; -1 for none. One that does not exist is none: requiring it is told earlier."""
         if level is None:
             return -1
         if level == NODE_LEVEL:
             return len(self._fleet.levels) - 1
-        return next(depth for depth, one in enumerate(self._fleet.levels) if one.name == level)
+        return next((depth for depth, one in enumerate(self._fleet.levels) if one.name == level), -1)
 
     def _inside(self, request: Request, top: int) -> int | None:
         """The one domain of the required level that may be used; None for any."""

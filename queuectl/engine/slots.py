@@ -61,7 +61,7 @@ class _Table:
         self._by_node: dict[str, list[int]] = {}
         for place in standing.placed.places if standing.placed else ():
             self._by_node.setdefault(standing.moved.get(place.slot, place.node), []).append(place.slot)
-        self._open: dict[str, Iterator[int]] = {}
+        self._open: dict[tuple[str, Shape | None], Iterator[int]] = {}
 
     def recorded(self, member: Member) -> int | None:
         """The slot named by the admission that the pod itself carries."""
@@ -95,8 +95,14 @@ class _Table:
         if found is None:
             return None
         offset, role = found
-        alike = (slot for slot in self._free_slots(offset, role) if self._shape(slot, role.shape) == member.shape)
-        return next(alike, next(self._free_slots(offset, role), None))
+        alike = self._open.get((role.name, member.shape))
+        if alike is None:
+            alike = self._open[role.name, member.shape] = self._free_slots(offset, role, member.shape)
+        slot = next(alike, None)
+        if slot is None:
+            rest = self._open.setdefault((role.name, None), self._free_slots(offset, role, None))
+            slot = next(rest, None)
+        return slot
 
     def free(self, member: Member, slot: int) -> bool:
         """Whether nobody has this slot and it belongs to the member's role."""
@@ -116,8 +122,11 @@ class _Table:
     def _range(self, member: Member) -> tuple[int, Role] | None:
         return self._ranges.get(member.role) or self._ranges.get(self._only or "")
 
-    def _free_slots(self, offset: int, role: Role) -> Iterator[int]:
-        return (slot for slot in range(offset, offset + role.maximum) if slot not in self._owner)
+    def _free_slots(self, offset: int, role: Role, shape: Shape | None) -> Iterator[int]:
+        """Free slots of a role, ascending, of one shape or any. Read on and on: a slot once taken is never free again."""
+        for slot in range(offset, offset + role.maximum):
+            if slot not in self._owner and (shape is None or self._shape(slot, role.shape) == shape):
+                yield slot
 
     def _shape(self, slot: int, template: Shape | None) -> Shape | None:
         charge = self._standing.charges.get(slot) if self._standing.placed else None

@@ -144,6 +144,10 @@ class World:
                 pass
         self.engine.observe(change)
 
+    def tell_gone(self, uid: str) -> None:
+        """A pod is deleted."""
+        self.tell(c.MemberGone(uid))
+
     def gang(self, uid: str) -> Gang:
         """The gang as the cluster holds it."""
         change = self.facts["gang", uid]
