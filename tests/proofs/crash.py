@@ -80,18 +80,14 @@ async def killed(proof: Proof, stage: Stage) -> None:
                 if trial.index > 1:
                     proxy.delay(0, trial.method, trial.target, times=trial.index - 1)
                 rule = proxy.stall_reply(trial.method, trial.target)
-                first = stage.controller(kubeconfig=proxy.kubeconfig)
-                await first.leads()
-                for i, name in enumerate(names):
-                    await tenant.create(jobs(namespace), job(name, namespace, SIZE, suspend=i % 2 == 0))
-                await eventually(_hit(rule), 60, f"{trial.step} write {trial.index}")
-                first.kill()
+                async with stage.leader(kubeconfig=proxy.kubeconfig):
+                    for i, name in enumerate(names):
+                        await tenant.create(jobs(namespace), job(name, namespace, SIZE, suspend=i % 2 == 0))
+                    await eventually(_hit(rule), 60, f"{trial.step} write {trial.index}")
             hit[await _last_step(stage, namespace)] += 1
-            second = stage.controller()
-            await second.leads()
-            torn += await _torn(stage, namespace, names)
-            mismatched += await _mismatched(stage, namespace, second)
-            second.kill()
+            async with stage.leader() as second:
+                torn += await _torn(stage, namespace, names)
+                mismatched += await _mismatched(stage, namespace, second)
             verdict = judge(stage.audit.events(), namespace, USER, {n.name: n.gpus for n in nodes})
             over, early = max(over, verdict.most_over), len(verdict.before_record) + len(verdict.by_others)
             await _clear(stage, namespace)

@@ -27,9 +27,11 @@ TOPOLOGY = {
 async def three_jobs(proof: Proof, stage: Stage, *, mutant: str = "none") -> None:
     """2 racks × 2 nodes × 4 GPUs, three Jobs of 8 that each need a whole rack."""
     nodes = gpu_nodes("three", 4, 4, 2)
-    controller = stage.controller(mutant=mutant)
-    async with stage.scenario(nodes) as namespace, stage.tenant(namespace) as tenant:
-        await controller.leads()
+    async with (
+        stage.leader(mutant=mutant) as controller,
+        stage.scenario(nodes) as namespace,
+        stage.tenant(namespace) as tenant,
+    ):
         for name in ("one", "two", "three"):
             await tenant.create(jobs(namespace), job(name, namespace, 8, required="rack"))
 
@@ -68,7 +70,6 @@ async def three_jobs(proof: Proof, stage: Stage, *, mutant: str = "none") -> Non
             "0 offences, 24 removals",
             verdict.clean and verdict.removals == 24,
         )
-    controller.kill()
 
 
 async def _explain(proof: Proof, url: str, namespace: str, name: str) -> None:
@@ -81,10 +82,10 @@ async def _explain(proof: Proof, url: str, namespace: str, name: str) -> None:
     numbers = all(b["need"] == "8" and b["have"] is not None and b["sentence"] in text for b in levels)
     proof.row(
         "explain names every topology level with need and have",
-        "; ".join(f"{b['where']['level'] or 'cluster'}: need {b['need']}, have {b['have']}" for b in levels)
+        "; ".join(f"{b['where'].get('level') or 'cluster'}: need {b['need']}, have {b['have']}" for b in levels)
         or "no level",
         "rack and cluster, need 8",
-        {b["where"]["level"] for b in levels} >= {"rack", ""} and numbers,
+        {b["where"].get("level", "") for b in levels} >= {"rack", ""} and numbers,
     )
 
 
@@ -103,9 +104,11 @@ async def _tenant_refused(proof: Proof, stage: Stage, namespace: str, name: str)
 
 async def suspended(proof: Proof, stage: Stage) -> None:
     """A Job created suspended has no pods; it is admitted from its template, whole."""
-    controller = stage.controller()
-    async with stage.scenario(gpu_nodes("susp", 2, 4)) as namespace, stage.tenant(namespace) as tenant:
-        await controller.leads()
+    async with (
+        stage.leader(),
+        stage.scenario(gpu_nodes("susp", 2, 4)) as namespace,
+        stage.tenant(namespace) as tenant,
+    ):
         blocking = await tenant.create(jobs(namespace), job("first", namespace, 8))
         await stage.bound(namespace, "first", 8)
         await tenant.create(jobs(namespace), job("second", namespace, 8, suspend=True, seconds=1))
@@ -126,15 +129,16 @@ async def suspended(proof: Proof, stage: Stage) -> None:
             "0 pods; 8 succeeded; 0 early",
             before == 0 and done["status"].get("succeeded") == 8 and verdict.clean,
         )
-    controller.kill()
 
 
 async def deadline(proof: Proof, stage: Stage) -> None:
     """A stranger takes a place between release and bind: the gang is given back by suspend and completes elsewhere."""
-    controller = stage.controller(bindTimeout="3s")
     nodes = gpu_nodes("late", 5, 4)
-    async with stage.scenario(nodes[:4]) as namespace, stage.tenant(namespace) as tenant:
-        await controller.leads()
+    async with (
+        stage.leader(bindTimeout="3s"),
+        stage.scenario(nodes[:4]) as namespace,
+        stage.tenant(namespace) as tenant,
+    ):
         # The scheduler is stopped while the gang is released, and a stranger is bound by hand: it is there first.
         scheduler = stage.control_plane.process("kube-scheduler")
 
@@ -170,14 +174,15 @@ async def deadline(proof: Proof, stage: Stage) -> None:
             "failed 0, succeeded 16",
             failed == 0 and done["status"].get("succeeded") == 16,
         )
-    controller.kill()
 
 
 async def requeue(proof: Proof, stage: Stage) -> None:
     """``queuectl requeue`` of a running 16-pod Job by its tenant."""
-    controller = stage.controller()
-    async with stage.scenario(gpu_nodes("again", 4, 4)) as namespace, stage.tenant(namespace) as tenant:
-        await controller.leads()
+    async with (
+        stage.leader(),
+        stage.scenario(gpu_nodes("again", 4, 4)) as namespace,
+        stage.tenant(namespace) as tenant,
+    ):
         await tenant.create(jobs(namespace), job("train", namespace, 16, seconds=4))
         first = await stage.bound(namespace, "train", 16)
         kubeconfig = stage.control_plane.kubeconfig(f"tenant-{namespace}")
@@ -194,7 +199,6 @@ async def requeue(proof: Proof, stage: Stage) -> None:
             "16 new, failed 0, succeeded 16",
             len(again) == 16 and failed == 0 and done["status"].get("succeeded") == 16,
         )
-    controller.kill()
 
 
 async def all_gangs(proof: Proof, stage: Stage) -> None:

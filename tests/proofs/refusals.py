@@ -23,10 +23,11 @@ LONG = "1" * 1000
 
 async def refusals(proof: Proof, stage: Stage) -> None:
     """All bad objects are there first; then a good Job comes."""
-    controller = stage.controller(blockerInterval="1s")
-    nodes = gpu_nodes("bad", 2, 4)
-    async with stage.scenario(nodes) as namespace, stage.tenant(namespace) as tenant:
-        await controller.leads()
+    async with (
+        stage.leader(blockerInterval="1s"),
+        stage.scenario(gpu_nodes("bad", 2, 4)) as namespace,
+        stage.tenant(namespace) as tenant,
+    ):
         loop_a, loop_b, gone = (f"{namespace}-{name}" for name in ("loop-a", "loop-b", "gone"))
         await stage.queue(loop_a, {"parent": loop_b})
         await stage.queue(loop_b, {"parent": loop_a})
@@ -79,7 +80,6 @@ async def refusals(proof: Proof, stage: Stage) -> None:
         await _refused_at_the_door(proof, stage, tenant, namespace)
         for name in (loop_a, loop_b):
             await stage.admin.delete(f"{QUEUES}/{name}")
-    controller.kill()
 
 
 async def _inactive(stage: Stage, name: str) -> str:

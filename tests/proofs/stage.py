@@ -158,6 +158,16 @@ class Stage:
                     for controller in stage._controllers:
                         controller.kill()
 
+    @asynccontextmanager
+    async def leader(self, **options: Any) -> AsyncIterator[Running]:
+        """A controller that leads (options as of ``controller``), killed afterwards whatever happens."""
+        running = self.controller(**options)
+        try:
+            await running.leads()
+            yield running
+        finally:
+            running.kill()
+
     def controller(self, *, mutant: str = "none", kubeconfig: Path | None = None, **configuration: object) -> Running:
         """Start ``queuectl run`` as a process of its own. Returns at once; see ``Running.leads``."""
         number = next(self._serial)
