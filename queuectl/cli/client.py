@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from queuectl.cli.problems import Problem, Usage
+from queuectl.cli.text import plain
 
 DEFAULT = "http://127.0.0.1:8080"
 SECONDS = 10.0  # for one answer; the largest take well under one second
@@ -56,7 +57,7 @@ class Server:
             with refusal:
                 found = self._object(refusal.code, refusal.read())
             nearest = ((found.get("details") or {}).get("nearest")) or []
-            advice = f"nearest: {', '.join(nearest)}" if nearest else ""
+            advice = f"nearest: {', '.join(map(plain, nearest))}" if nearest else ""
             kind = NotFound if refusal.code == 404 else Problem
             raise kind(str(found.get("message", f"HTTP {refusal.code}")), advice) from None
         except (OSError, http.client.HTTPException) as trouble:

@@ -10,7 +10,7 @@ import click
 
 from queuectl.cli import columns, options, render
 from queuectl.cli.client import NotFound, Server
-from queuectl.cli.options import GANGS
+from queuectl.cli.options import GANGS, PHASES
 from queuectl.cli.problems import Problem, Usage
 from queuectl.cli.text import plain
 
@@ -18,7 +18,6 @@ Json = dict[str, Any]
 
 INTERVAL = 1.0  # seconds between two looks of -w; the controller answers from a view that may be half a second old
 pause = time.sleep  # replaced by tests
-PHASES = ("Pending", "Admitted", "Running", "Evicting", "Finished", "Deactivated")
 _SORTS = {
     "name": lambda item: (item["metadata"]["namespace"], item["metadata"]["name"]),
     "position": lambda item: (item["position"] is None, item["queue"], item["position"] or 0, item["metadata"]["name"]),

@@ -16,6 +16,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 GROUP = "queuectl.io"
 QUEUES, GANGS, NODES = "queues", "gangs", "nodes"
+PHASES = ("Pending", "Admitted", "Running", "Evicting", "Finished", "Deactivated")
 _KINDS = {
     **dict.fromkeys(("queues", "queue", "queues.queuectl.io", "queue.queuectl.io"), QUEUES),
     **dict.fromkeys(("gangs", "gang", "podgroups", "podgroup", "podgroups.queuectl.io", "podgroup.queuectl.io"), GANGS),

@@ -10,7 +10,7 @@ from queuectl.cli.text import plain
 
 
 class Problem(click.ClickException):
-    """Ends the command with exit code 1. ``advice`` tells the reader what to do; it goes on a line of its own."""
+    """Ends the command with exit code 1. ``advice`` tells the reader what to do; it goes on lines of its own."""
 
     def __init__(self, message: str, advice: str = "") -> None:
         super().__init__(message)
@@ -19,8 +19,8 @@ class Problem(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """To stderr, free of control characters: the message may quote the cluster."""
         click.echo(f"error: {plain(self.message)}", file=file, err=file is None)
-        if self.advice:
-            click.echo(plain(self.advice), file=file, err=file is None)
+        for line in self.advice.splitlines():
+            click.echo(plain(line), file=file, err=file is None)
 
 
 class Usage(Problem):

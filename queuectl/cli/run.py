@@ -66,7 +66,7 @@ def command(
         asyncio.run(_run(kubeconfig, context, configuration, host, port, name))
     except _ENDINGS as problem:
         message, advice = ending(problem)
-        log.error("%s", message, extra={"advice": advice} if advice else None)
+        log.error("%s", message, extra={"advice": advice} if advice else None)  # noqa: TRY400 - a sentence, no traceback
         raise click.exceptions.Exit(1) from None
 
 
