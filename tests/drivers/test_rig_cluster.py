@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ from msgspec.structs import replace
 from queuectl.contract.foreign import JOBS, LEASES, NODES, PODS, PRIORITY_CLASSES, QUEUES, Gate
 from queuectl.control.ports import Bookmark, Conflict, NotFound, Refused, Throttled, Unreachable, Upserted
 from queuectl.drivers.kube.cluster import KubeCluster
-from queuectl.drivers.kube.session import Timing
+from queuectl.drivers.kube.session import Session, Timing
 from tests.rig.client import Api
 from tests.rig.controlplane import ControlPlane
 from tests.rig.kubelet import MakeNodes
@@ -223,3 +226,35 @@ async def test_lists_of_more_than_a_page(cluster: KubeCluster, namespace: str) -
                     break
         assert len(names) == 520
         assert cluster.session.watch_list == watch_list
+
+
+async def test_a_rotated_client_certificate_is_used_on_new_connections(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    config = json.loads(control_plane.kubeconfig("first").read_text())
+    users = {
+        name: json.loads(control_plane.kubeconfig(name).read_text())["users"][0]["user"] for name in ("first", "second")
+    }
+    files = {"client-certificate": tmp_path / "client.crt", "client-key": tmp_path / "client.key"}
+
+    def install(user: str) -> None:
+        for key, file in files.items():
+            file.write_bytes(base64.b64decode(users[user][f"{key}-data"]))
+
+    install("first")
+    config["users"][0]["user"] = {key: str(file) for key, file in files.items()}
+    (tmp_path / "config").write_text(json.dumps(config))
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+
+    async with Session.connect(tmp_path / "config") as session:
+
+        async def who() -> str:
+            path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+            name: str = json.loads(await session.request("POST", path, None, review))["status"]["userInfo"]["username"]
+            return name
+
+        assert await who() == "first"
+        install("second")
+        assert await who() == "first"  # looked at once a minute
+        session.credentials._check_at = 0.0
+        assert await who() == "second"

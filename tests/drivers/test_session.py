@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import yaml
 from aiohttp import web
 from kubernetes_asyncio.config import incluster_config
 
-from queuectl.contract.foreign import LEASES, PODS
+from queuectl.contract.foreign import LEASES, PODS, QUEUES
 from queuectl.control.ports import ClusterError, Conflict, Expired, NotFound, Refused, Throttled, Unreachable
 from queuectl.drivers.kube import credentials
 from queuectl.drivers.kube.cluster import KubeCluster
@@ -254,3 +256,32 @@ async def test_an_empty_name_never_means_the_whole_collection(server: FakeServer
     assert server.requests == []
     await cluster.get(PODS, "n", "../a?x")
     assert server.requests[0].rel_url.raw_path == "/api/v1/namespaces/n/pods/..%2Fa%3Fx"
+
+
+async def test_sockets_notice_a_peer_that_vanished(server: FakeServer, tmp_path: Path) -> None:
+    address = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1))
+    async with Session.connect(server.kubeconfig(tmp_path), timing=Timing(dead_peer=30)) as session:
+        made = session._socket(address)
+    with made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+
+
+async def test_environment_proxies_and_compression_are_left_alone(
+    server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{unused_tcp_port}")
+    server.then(answer(200, POD))
+    async with KubeCluster.connect(server.kubeconfig(tmp_path), timing=QUICK) as cluster:
+        await cluster.patch(PODS, "n", "a", {"metadata": {"labels": {"a": "é"}}}, dry_run=True)
+        await cluster.patch(QUEUES, "", "q", {"spec": {}}, subresource="status")
+    first, second = server.requests
+    assert first.headers["Accept-Encoding"] == "identity"
+    assert first.headers["User-Agent"].startswith("queuectl/")
+    assert first.headers["Content-Type"] == "application/strategic-merge-patch+json"
+    assert dict(first.query) == {"fieldManager": "queuectl", "fieldValidation": "Strict", "dryRun": "All"}
+    assert json.loads(server.bodies[0]) == {"metadata": {"labels": {"a": "é"}}}
+    assert second.headers["Content-Type"] == "application/merge-patch+json"
+    assert second.path == "/apis/queuectl.io/v1alpha1/queues/q/status"
+    assert "dryRun" not in second.query

@@ -52,7 +52,7 @@ class Credentials:
         self._authorization = ""
         self._loader: Any = None
         self._check_at = 0.0
-        self._certificates: tuple[object, ...] = ()
+        self.certificates: tuple[object, ...] = ()  # changes when a new connection would be another than the old ones
         self._lock = asyncio.Lock()
 
     @classmethod
@@ -80,16 +80,16 @@ class Credentials:
         """
         async with self._lock:
             if self._authorization == refused:
-                before = self._certificates
+                before = self.certificates
                 try:
                     await self._read()
                 except ConfigurationProblem:
                     return False
-                return self._authorization != refused or self._certificates != before
+                return self._authorization != refused or self.certificates != before
         return True
 
     async def _refresh(self) -> None:
-        """Once a minute: follow rotated token files and expired plugin answers; keep the old ones when that fails."""
+        """Once a minute: follow rotated files and expired plugin answers; keep the old ones when that fails."""
         self._check_at = time.monotonic() + TOKEN_SECONDS
         try:
             if self._loader is None:
@@ -136,14 +136,14 @@ class Credentials:
             self.tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
             # From Python 3.13 on, strict checking refuses certificates that Kubernetes distributions really use.
             self.tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        elif state != self._certificates and configuration.ssl_ca_cert:
+        elif state != self.certificates and configuration.ssl_ca_cert:
             self.tls.load_verify_locations(configuration.ssl_ca_cert)
-        if configuration.cert_file and state != self._certificates:
+        if configuration.cert_file and state != self.certificates:
             self.tls.load_cert_chain(configuration.cert_file, configuration.key_file)
         if not configuration.verify_ssl:
             self.tls.check_hostname = False
             self.tls.verify_mode = ssl.CERT_NONE
-        self._certificates = state
+        self.certificates = state
 
 
 def _source(kubeconfig: str | Path | None) -> str:
@@ -166,6 +166,6 @@ def _source(kubeconfig: str | Path | None) -> str:
 
 
 def _rotating(loader: Any) -> bool:
-    """Whether the kubeconfig's user names a token file, which somebody may rotate."""
+    """Whether the kubeconfig's user names a token or certificate by file, which somebody may rotate."""
     user = getattr(loader, "_user", None)
-    return user is not None and "tokenFile" in user
+    return user is not None and ("tokenFile" in user or "client-certificate" in user)

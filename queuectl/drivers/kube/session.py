@@ -84,8 +84,9 @@ class Session:
         self.credentials = credentials
         self.timing = timing
         self.watch_list = True  # until the server refuses it (off by default in Kubernetes 1.33 and before 1.32)
-        self._main: aiohttp.ClientSession | None = None
-        self._urgent: aiohttp.ClientSession | None = None
+        self._pools: tuple[aiohttp.ClientSession, aiohttp.ClientSession] | None = None
+        self._certificates: tuple[object, ...] = ()
+        self._stack = AsyncExitStack()
 
     @classmethod
     @asynccontextmanager
@@ -97,9 +98,8 @@ class Session:
         Raises ConfigurationProblem.
         """
         session = cls(await Credentials.load(kubeconfig, context), timing or Timing())
-        async with AsyncExitStack() as stack:
-            session._main = await stack.enter_async_context(session._pool(CONNECTIONS))
-            session._urgent = await stack.enter_async_context(session._pool(LEASE_CONNECTIONS))
+        async with session._stack:
+            session._connect()
             yield session
 
     async def request(
@@ -160,9 +160,6 @@ class Session:
         *,
         urgent: bool,
     ) -> aiohttp.ClientResponse:
-        pool = self._urgent if urgent else self._main
-        if pool is None:
-            raise RuntimeError("open the session with `async with Session.connect()` first")
         credentials = self.credentials
         # Already encoded: the path by its author, the query here. yarl would decode and re-encode continue tokens.
         url = URL(f"{credentials.server}{path}{'?' + urlencode(query) if query else ''}", encoded=True)
@@ -177,7 +174,7 @@ class Session:
             headers = {"Authorization": authorization} if authorization else {}
             if data is not None:
                 headers["Content-Type"] = content_type
-            response = await pool.request(method, url, data=data, headers=headers, **options)
+            response = await self._pool(urgent=urgent).request(method, url, data=data, headers=headers, **options)
             if 200 <= response.status < 300:
                 return response
             error = await _refusal(response)
@@ -186,7 +183,21 @@ class Session:
                 continue
             raise error
 
-    def _pool(self, limit: int) -> aiohttp.ClientSession:
+    def _pool(self, *, urgent: bool) -> aiohttp.ClientSession:
+        """The connections to use. Old ones still bear the old certificate: after a rotation they are used up, not used."""
+        pools = self._pools
+        if pools is None or self._certificates != self.credentials.certificates:
+            pools = self._connect()
+        return pools[urgent]
+
+    def _connect(self) -> tuple[aiohttp.ClientSession, aiohttp.ClientSession]:
+        self._certificates = self.credentials.certificates
+        self._pools = self._connections(CONNECTIONS), self._connections(LEASE_CONNECTIONS)
+        for pool in self._pools:
+            self._stack.push_async_callback(pool.close)
+        return self._pools
+
+    def _connections(self, limit: int) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
             limit=limit,
             keepalive_timeout=KEEP_ALIVE,
