@@ -14,7 +14,7 @@ from aiohttp import web
 from queuectl.drivers.kube.session import Timing
 
 # Short enough for a test to wait for, long enough for a busy machine to answer within.
-QUICK = Timing(connect=5, request=5, page=5, opening=1, watch=(1, 1), silence=1, dead_peer=2)
+QUICK = Timing(connect=5, request=5, page=5, opening=2, watch=(1, 1), silence=2, dead_peer=2)
 
 Handler = Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse]]
 
