@@ -27,6 +27,7 @@ from queuectl.model.resources import Amounts, plus
 from queuectl.model.settings import Settings
 from queuectl.model.topology import Level
 
+_REQUESTS = 20_000  # equal requests share one object; after this many, sharing starts anew and only costs time
 _ADMITTED = (Phase.RECORDED, Phase.RELEASED, Phase.BOUND, Phase.RUNNING)
 
 
@@ -43,7 +44,9 @@ class Engine:
         self._fresh: set[str] = set()  # settled since the last decision
         self._offered: dict[str, list[tuple[Batch, Offer]]] = {}
         self._batches = 0
+        self._requests: dict[Request, Request] = {}  # one object for equal requests
         self._parked: dict[int, Batch] = {}
+        self._awake: list[Batch] = []  # woken in this decision because some node gained room
         self._stuck: set[str] = set()  # gangs of which an admitted member has no node to go to
         self._told: set[str] = set()  # gangs whose reasons may have changed in this decision
         self._eased = 0
@@ -202,7 +205,9 @@ class Engine:
 
     def _batch(self, queue: str, request: Request) -> Batch:
         self._batches += 1
-        return Batch(self._batches, queue, request)
+        if len(self._requests) > _REQUESTS:
+            self._requests.clear()
+        return Batch(self._batches, queue, self._requests.setdefault(request, request))
 
     # -- what is due ---------------------------------------------------------------------------------------------------
 
@@ -265,16 +270,47 @@ class Engine:
         if not (revised or fleet.gained or self._eased != branches.eased):
             return
         self._eased = branches.eased
+        hopeful: dict[int, bool] = {}
         for batch in list(self._parked.values()):
             branch = branches.branches.get(batch.queue)
             eased = branch is None or any(node.eased > batch.eased for node in branch.path)
-            gained = batch.unplaced and bool(fleet.gained) and self._placement.could(batch.request)
+            gained = batch.unplaced and bool(fleet.gained) and self._hopeful(batch, hopeful)
             if revised or gained or (batch.over_limit and eased):
-                del self._parked[batch.number]
-                self._turns.line(batch.queue).park(batch, parked=False)
-                self._turns.touch(batch.queue)
+                self._set_parked(batch, parked=False)
+                if gained and not revised:
+                    self._awake.append(batch)
         fleet.gained.clear()
         self._placement.forget()
+
+    def _hopeful(self, batch: Batch, known: dict[int, bool]) -> bool:
+        """Whether the batch might fit now; ``known`` keeps the answer for all batches that share its request."""
+        answer = known.get(id(batch.request))
+        if answer is None:
+            answer = known[id(batch.request)] = self._placement.could(batch.request)
+        return answer
+
+    def _doze(self) -> None:
+        """After an admission: batches woken for the room it took go back to sleep, their refusal unchanged.
+
+        One sweep, so that each leaf is re-keyed once and not once for every batch that would be refused again.
+        """
+        hopeful: dict[int, bool] = {}
+        awake, self._awake = self._awake, []
+        for batch in awake:
+            if batch.parked or not batch.offers:
+                continue
+            if self._hopeful(batch, hopeful):
+                self._awake.append(batch)
+            else:
+                self._set_parked(batch, parked=True)
+
+    def _set_parked(self, batch: Batch, *, parked: bool) -> None:
+        if parked:
+            self._parked[batch.number] = batch
+        else:
+            del self._parked[batch.number]
+        self._turns.line(batch.queue).park(batch, parked=parked)
+        self._turns.touch(batch.queue)
 
     def _admit(self) -> list[Action]:
         """One turn after another until everybody left has been refused."""
@@ -285,10 +321,14 @@ class Engine:
             found = self._placement.place(batch.request)
             if over or isinstance(found, Refusal):
                 self._park(batch, over, found)
-            elif offer.slot < 0:
-                actions.append(self._admit_gang(self._state.gangs[offer.gang], found))
+                continue
+            standing = self._state.gangs[offer.gang]
+            if offer.slot < 0:
+                actions.append(self._admit_gang(standing, found))
             else:
-                actions.append(self._admit_extra(self._state.gangs[offer.gang], offer, found))
+                actions.append(self._admit_extra(standing, offer, found))
+            self._doze()
+        self._awake.clear()
         return actions
 
     def _park(self, batch: Batch, over: tuple[Misfit, ...], found: Fit | Refusal) -> None:
@@ -296,13 +336,11 @@ class Engine:
         batch.over_limit, batch.unplaced = bool(over), bool(unplaced)
         batch.misfits = by_dominance((*over, *unplaced))
         batch.eased = self._state.branches.eased
-        self._parked[batch.number] = batch
         reasons = frozenset(misfit.reason for misfit in batch.misfits)
         if reasons != batch.reasons:
             batch.reasons = reasons
             self._told.update(offer.gang for offer in batch.offers)
-        self._turns.line(batch.queue).park(batch, parked=True)
-        self._turns.touch(batch.queue)
+        self._set_parked(batch, parked=True)
 
     def _admit_gang(self, standing: Standing, fit: Fit) -> Action:
         _, slots = core_request(standing)

@@ -30,7 +30,7 @@ class Filters:
         self._edition = -1
         self._masks: OrderedDict[_Constraint, Flags] = OrderedDict()
         self._labels: dict[str, dict[str, Flags]] = {}
-        self._taints: dict[tuple[Taint, ...], Flags] = {}
+        self._taints: dict[tuple[Taint, ...], Flags] | None = None
 
     def mask(self, shape: Shape, *, ever: bool = False) -> Flags:
         """Rows that satisfy the shape's constraints. ``ever``: without the taints that come and go with a node's health.
@@ -72,7 +72,7 @@ class Filters:
                 by_taint[taint.key] = by_taint.get(taint.key, False) | rows
         for key, rows in sorted(by_taint.items()):
             out(Reason.TAINT_NOT_TOLERATED, rows, key)
-        cordoned = np.fromiter((self._fleet.nodes[name].cordoned for name in self._fleet.tree.nodes), np.bool_, total)
+        cordoned = self._fleet.cordoned
         out(Reason.NODE_UNHEALTHY, cordoned, "cordoned")
         out(Reason.NODE_UNHEALTHY, ~self._fleet.usable & ~cordoned, "not ready")
         return tuple(found)
@@ -82,7 +82,7 @@ class Filters:
             self._edition = self._fleet.edition
             self._masks.clear()
             self._labels.clear()
-            self._taints.clear()
+            self._taints = None
 
     def _none(self) -> Flags:
         return np.zeros(len(self._fleet.tree.nodes), np.bool_)
@@ -138,7 +138,7 @@ class Filters:
 
     def _tainted(self) -> dict[tuple[Taint, ...], Flags]:
         """Distinct sets of blocking taints -> rows; nodes of one kind share theirs, so there are few."""
-        if not self._taints:
+        if self._taints is None:
             rows: dict[tuple[Taint, ...], list[int]] = {}
             for row, name in enumerate(self._fleet.tree.nodes):
                 if taints := tuple(taint for taint in self._fleet.nodes[name].taints if taint.effect in _BLOCKING):

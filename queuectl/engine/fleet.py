@@ -32,6 +32,7 @@ class Fleet:
         self.free: dict[str, Column] = {}
         self.allocatable: dict[str, Column] = {}
         self.usable: Flags = np.zeros(0, np.bool_)
+        self.cordoned: Flags = np.zeros(0, np.bool_)
         self.domain: list[Column] = []  # per level: row -> domain
         self.starts: list[Column] = []  # per level: first row of every domain
         self.named: list[Flags] = []
@@ -123,7 +124,7 @@ class Fleet:
         resources = sorted({name for node in self.nodes.values() for name, _ in node.allocatable} | {GPU})
         self.free = {name: np.zeros(rows, np.int64) for name in resources}
         self.allocatable = {name: np.zeros(rows, np.int64) for name in resources}
-        self.usable = np.zeros(rows, np.bool_)
+        self.usable, self.cordoned = np.zeros(rows, np.bool_), np.zeros(rows, np.bool_)
         for name, row in self.row.items():
             self._fill(row, self.nodes[name])
         self.starts = [np.array(level.starts[:-1], np.int64) for level in self.tree.levels]
@@ -150,6 +151,7 @@ class Fleet:
             column[row] = allocatable.get(name, 0)
             self.free[name][row] = allocatable.get(name, 0) - used.get(name, 0)
         self.usable[row] = node.ready and not node.cordoned
+        self.cordoned[row] = node.cordoned
 
     def _touch(self, row: int) -> None:
         if len(self.touched) > _NOTES_PER_ROW * (len(self.row) + 16):

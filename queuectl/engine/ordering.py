@@ -99,24 +99,27 @@ class Turns:
             self._stale.update(self.lines)
         self._stale |= branches.shifted
         branches.shifted.clear()
-        for queue in sorted(self._stale):
-            if (branch := branches.branches.get(queue)) is not None and not branch.misfits:
-                self._rekey(branch, capacity)
+        paths: dict[str, Branch] = {}
+        for queue in self._stale:
+            if (leaf := branches.branches.get(queue)) is not None and not leaf.misfits:
+                paths.update((branch.queue.name, branch) for branch in leaf.path)
         self._stale.clear()
+        # Deepest first: an inner queue's speaker is one of its children's, which must be right by then.
+        for branch in sorted(paths.values(), key=lambda one: (-len(one.path), one.queue.name)):
+            self._rekey(branch, capacity)
         order = self._order.get("")
         return self._entry[order[0][1]][1] if order else None
 
-    def _rekey(self, leaf: Branch, capacity: dict[str, int]) -> None:
-        for branch in leaf.path:
-            name, parent = branch.queue.name, branch.queue.parent or ""
-            batch = self._speaker(branch)
-            order = self._order.setdefault(parent, SortedList())
-            if (old := self._entry.pop(name, None)) is not None:
-                order.remove((old[0], name))
-            if batch is not None:
-                entry = key(branch, batch.head, batch.need, capacity), batch
-                self._entry[name] = entry
-                order.add((entry[0], name))
+    def _rekey(self, branch: Branch, capacity: dict[str, int]) -> None:
+        name, parent = branch.queue.name, branch.queue.parent or ""
+        batch = self._speaker(branch)
+        order = self._order.setdefault(parent, SortedList())
+        if (old := self._entry.pop(name, None)) is not None:
+            order.remove((old[0], name))
+        if batch is not None:
+            entry = key(branch, batch.head, batch.need, capacity), batch
+            self._entry[name] = entry
+            order.add((entry[0], name))
 
     def _speaker(self, branch: Branch) -> Batch | None:
         """Who represents a queue: the leaf's own head, or the first child whose head is within *this* queue's quota.

@@ -27,7 +27,7 @@ def level(
     name: str, domains: int, best: str, need: int, have: int, ever: int, *, free: int, required: bool = False
 ) -> LevelEvidence:
     """A level that is short of GPUs for pods of eight."""
-    return LevelEvidence(name, domains, best, need, have, ever, rest.get("required", False), GPU, 8_000, free * 1_000)
+    return LevelEvidence(name, domains, best, need, have, ever, required, GPU, 8_000, free * 1_000)
 
 
 def test_every_level_that_blocks_is_named() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from queuectl.model.changes import GangGone
 from queuectl.model.gangs import Gang
 from queuectl.model.plan import Admit, Plan
 from queuectl.model.queues import Entry
+from queuectl.model.reasons import Reason
 from queuectl.model.resources import GPU
 from tests.engine.world import World, gang, node, pods, queue, shape, told
 
@@ -126,3 +128,15 @@ def test_an_order_does_not_depend_on_the_order_of_arrival() -> None:
         world = eight(queue("x", weight=2), queue("y", quota=2), arrival)
         plans.append(world.decide())
     assert plans[0] == plans[1]
+
+
+def test_siblings_that_lose_their_heads_together() -> None:
+    """Room for one comes free: b's gang takes it and empties its line while a's goes back to sleep."""
+    world = eight(queue("top"), queue("a", "top"), queue("b", "top"))
+    holder = gang("holder", 1, "a", each=shape(8))
+    world.add(holder).decide()
+    world.add(gang("younger", 1, "a", each=shape(8), queued_at=9), gang("older", 1, "b", each=shape(8), queued_at=1))
+    assert told(world.decide()) == ["refuse older NoCapacity", "refuse younger NoCapacity"]
+    world.tell(GangGone("holder"))
+    assert told(world.decide()) == ["admit older 0=n"]
+    assert world.why("younger") == [Reason.NO_CAPACITY]
