@@ -2,6 +2,8 @@
 
 A ``Kind`` says where objects of a resource live and how they are decoded. Our own resources are decoded as ``Custom``
 (plain mappings) and validated one by one by ``contract/v1alpha1.py``, so that a bad object harms nobody else.
+
+``gc=False``: decoded JSON holds no cycles, so the garbage collector need not track what only reference counts can free.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from msgspec import Struct, field
 GROUP = "queuectl.io"
 
 
-class OwnerReference(Struct, rename="camel", frozen=True):
+class OwnerReference(Struct, rename="camel", frozen=True, gc=False):
     """Who made an object; ``controller`` marks the one that manages it."""
 
     kind: str
@@ -23,7 +25,7 @@ class OwnerReference(Struct, rename="camel", frozen=True):
     controller: bool = False
 
 
-class Meta(Struct, rename="camel", kw_only=True):
+class Meta(Struct, rename="camel", kw_only=True, gc=False):
     """Object metadata; times stay RFC 3339 text until somebody needs them."""
 
     name: str
@@ -38,13 +40,13 @@ class Meta(Struct, rename="camel", kw_only=True):
     deletion_timestamp: str | None = None
 
 
-class Gate(Struct, frozen=True):
+class Gate(Struct, frozen=True, gc=False):
     """A scheduling gate."""
 
     name: str
 
 
-class Expression(Struct, frozen=True):
+class Expression(Struct, frozen=True, gc=False):
     """One requirement of a node selector term."""
 
     key: str
@@ -52,32 +54,32 @@ class Expression(Struct, frozen=True):
     values: tuple[str, ...] | None = None
 
 
-class SelectorTerm(Struct, rename="camel", frozen=True):
+class SelectorTerm(Struct, rename="camel", frozen=True, gc=False):
     """One OR-term of a node selector."""
 
     match_expressions: tuple[Expression, ...] | None = None
     match_fields: tuple[Expression, ...] | None = None
 
 
-class NodeSelector(Struct, rename="camel", frozen=True):
+class NodeSelector(Struct, rename="camel", frozen=True, gc=False):
     """Required node affinity."""
 
     node_selector_terms: tuple[SelectorTerm, ...] | None = None
 
 
-class NodeAffinity(Struct, frozen=True):
+class NodeAffinity(Struct, frozen=True, gc=False):
     """Only the required part: preferences do not decide whether a pod may run."""
 
     required: NodeSelector | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
-class PodTerms(Struct, frozen=True):
+class PodTerms(Struct, frozen=True, gc=False):
     """Inter-pod (anti-)affinity: only whether anything is required."""
 
     required: tuple[Any, ...] | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
-class Affinity(Struct, rename="camel", frozen=True):
+class Affinity(Struct, rename="camel", frozen=True, gc=False):
     """A pod's affinity."""
 
     node_affinity: NodeAffinity | None = None
@@ -85,7 +87,7 @@ class Affinity(Struct, rename="camel", frozen=True):
     pod_anti_affinity: PodTerms | None = None
 
 
-class PodToleration(Struct, frozen=True):
+class PodToleration(Struct, frozen=True, gc=False):
     """A toleration as on the wire."""
 
     key: str | None = None
@@ -94,14 +96,14 @@ class PodToleration(Struct, frozen=True):
     effect: str | None = None
 
 
-class Resources(Struct):
+class Resources(Struct, gc=False):
     """Requests and limits of a container or a pod; quantities stay text until parsed."""
 
     requests: dict[str, str] | None = None
     limits: dict[str, str] | None = None
 
 
-class Port(Struct, rename="camel"):
+class Port(Struct, rename="camel", gc=False):
     """A container port; only host ports constrain placement."""
 
     host_port: int = 0
@@ -109,7 +111,7 @@ class Port(Struct, rename="camel"):
     protocol: str = "TCP"
 
 
-class Container(Struct, rename="camel"):
+class Container(Struct, rename="camel", gc=False):
     """What a container asks for. ``restart_policy`` Always marks a restartable init container (a sidecar)."""
 
     resources: Resources | None = None
@@ -117,13 +119,13 @@ class Container(Struct, rename="camel"):
     restart_policy: str | None = None
 
 
-class ClaimVolume(Struct, rename="camel"):
+class ClaimVolume(Struct, rename="camel", gc=False):
     """A volume from a PersistentVolumeClaim."""
 
     claim_name: str = ""
 
 
-class Volume(Struct, rename="camel"):
+class Volume(Struct, rename="camel", gc=False):
     """Only the volumes that may bind a pod to nodes."""
 
     name: str = ""
@@ -131,14 +133,14 @@ class Volume(Struct, rename="camel"):
     ephemeral: dict[str, Any] | None = None
 
 
-class Spread(Struct, rename="camel"):
+class Spread(Struct, rename="camel", gc=False):
     """A topology spread constraint; only DoNotSchedule is a hard one."""
 
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
 
 
-class PodSpec(Struct, rename="camel", kw_only=True):
+class PodSpec(Struct, rename="camel", kw_only=True, gc=False):
     """What decides where and when a pod may run."""
 
     node_name: str | None = None
@@ -160,7 +162,7 @@ class PodSpec(Struct, rename="camel", kw_only=True):
     host_network: bool = False
 
 
-class Condition(Struct, rename="camel"):
+class Condition(Struct, rename="camel", gc=False):
     """A status condition."""
 
     type: str
@@ -170,7 +172,7 @@ class Condition(Struct, rename="camel"):
     last_transition_time: str | None = None
 
 
-class PodStatus(Struct, rename="camel"):
+class PodStatus(Struct, rename="camel", gc=False):
     """How far the pod has come."""
 
     phase: str = "Pending"
@@ -180,7 +182,7 @@ class PodStatus(Struct, rename="camel"):
     start_time: str | None = None
 
 
-class Pod(Struct, kw_only=True):
+class Pod(Struct, kw_only=True, gc=False):
     """A pod."""
 
     metadata: Meta
@@ -188,7 +190,7 @@ class Pod(Struct, kw_only=True):
     status: PodStatus = field(default_factory=PodStatus)
 
 
-class NodeTaint(Struct):
+class NodeTaint(Struct, gc=False):
     """A taint as on the wire."""
 
     key: str
@@ -196,21 +198,21 @@ class NodeTaint(Struct):
     effect: str = ""
 
 
-class NodeSpec(Struct):
+class NodeSpec(Struct, gc=False):
     """Cordon and taints."""
 
     unschedulable: bool = False
     taints: tuple[NodeTaint, ...] | None = None
 
 
-class NodeStatus(Struct):
+class NodeStatus(Struct, gc=False):
     """Allocatable resources and conditions."""
 
     allocatable: dict[str, str] | None = None
     conditions: tuple[Condition, ...] | None = None
 
 
-class Node(Struct, kw_only=True):
+class Node(Struct, kw_only=True, gc=False):
     """A node."""
 
     metadata: Meta
@@ -218,21 +220,21 @@ class Node(Struct, kw_only=True):
     status: NodeStatus = field(default_factory=NodeStatus)
 
 
-class TemplateMeta(Struct, kw_only=True):
+class TemplateMeta(Struct, kw_only=True, gc=False):
     """What a template writes on its pods."""
 
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
 
-class PodTemplate(Struct, kw_only=True):
+class PodTemplate(Struct, kw_only=True, gc=False):
     """A pod template inside an owner."""
 
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
     spec: PodSpec = field(default_factory=PodSpec)
 
 
-class JobSpec(Struct, rename="camel", kw_only=True):
+class JobSpec(Struct, rename="camel", kw_only=True, gc=False):
     """What of a Job decides its gang."""
 
     parallelism: int | None = None
@@ -242,7 +244,7 @@ class JobSpec(Struct, rename="camel", kw_only=True):
     template: PodTemplate = field(default_factory=PodTemplate)
 
 
-class JobStatus(Struct, kw_only=True):
+class JobStatus(Struct, kw_only=True, gc=False):
     """A Job's progress."""
 
     active: int = 0
@@ -251,7 +253,7 @@ class JobStatus(Struct, kw_only=True):
     conditions: tuple[Condition, ...] | None = None
 
 
-class Job(Struct, kw_only=True):
+class Job(Struct, kw_only=True, gc=False):
     """A batch Job."""
 
     metadata: Meta
@@ -259,7 +261,7 @@ class Job(Struct, kw_only=True):
     status: JobStatus = field(default_factory=JobStatus)
 
 
-class PriorityClass(Struct, rename="camel", kw_only=True):
+class PriorityClass(Struct, rename="camel", kw_only=True, gc=False):
     """A priority class: the priority of a template that has no pods yet."""
 
     metadata: Meta
@@ -267,7 +269,7 @@ class PriorityClass(Struct, rename="camel", kw_only=True):
     global_default: bool = False
 
 
-class LeaseSpec(Struct, rename="camel", kw_only=True):
+class LeaseSpec(Struct, rename="camel", kw_only=True, gc=False):
     """Leadership: ``lease_transitions`` is the fence."""
 
     holder_identity: str | None = None
@@ -277,14 +279,14 @@ class LeaseSpec(Struct, rename="camel", kw_only=True):
     lease_transitions: int = 0
 
 
-class Lease(Struct, kw_only=True):
+class Lease(Struct, kw_only=True, gc=False):
     """A coordination Lease."""
 
     metadata: Meta
     spec: LeaseSpec = field(default_factory=LeaseSpec)
 
 
-class Custom(Struct, kw_only=True):
+class Custom(Struct, kw_only=True, gc=False):
     """One of our own resources, not yet validated."""
 
     metadata: Meta
@@ -292,7 +294,7 @@ class Custom(Struct, kw_only=True):
     status: dict[str, Any] | None = None
 
 
-class Kind(Struct, frozen=True):
+class Kind(Struct, frozen=True, gc=False):
     """A resource: where it lives, how its objects are decoded, and whether it takes strategic merge patches."""
 
     group: str

@@ -46,10 +46,19 @@ def judge(events: Iterable[Event], namespace: str, account: str, gpus: Mapping[s
 
     A gate may go when the latest stored status of the pod's PodGroup (by owner) holds, in the current round, a slot on
     the node that the pod is pinned to; or when the same write leaves on the pod its own record for that node.
+
+    A writer that is killed leaves requests that the API server may have committed without an answer to log (504, no
+    object). Such a release is the account's; such a record counts from then on if a later version of the PodGroup shows it.
     """
-    seen = [e for e in in_order(events) if e.object_ref.namespace == namespace]
+    events = [e for e in events if e.object_ref.namespace == namespace]
+    seen = in_order(events)
     verdict = Verdict(events=len(seen))
     removed = {(r.event.audit_id, r.uid): r for r in gate_removals(seen)}
+    unanswered = [
+        e for e in events if e.user.username == account and e.verb == "patch" and e.response_status.code >= 500
+    ]
+    released_unanswered = {e.name for e in unanswered if e.what == "pods" and not e.dry_run}
+    shown = _shown(seen)
     owner_of_group: dict[str, str] = {}  # PodGroup UID → UID of its owner
     admissions: dict[str, dict[str, Any]] = {}  # owner or PodGroup UID → admission
     holding: dict[str, tuple[str, int]] = {}
@@ -57,28 +66,50 @@ def judge(events: Iterable[Event], namespace: str, account: str, gpus: Mapping[s
     for event in seen:
         obj, resource = event.response_object, event.object_ref.resource
         if resource == "podgroups" and obj.get("kind") == "PodGroup":
-            for reference in obj["metadata"].get("ownerReferences") or ():
-                owner_of_group[obj["metadata"]["uid"]] = reference["uid"]
             uid = obj["metadata"]["uid"]
+            for reference in obj["metadata"].get("ownerReferences") or ():
+                owner_of_group[uid] = reference["uid"]
             admissions[owner_of_group.get(uid, uid)] = (obj.get("status") or {}).get("admission") or {}
         if resource != "pods" or obj.get("kind") != "Pod":
             continue
         removal = removed.get((event.audit_id, event.uid))
         if removal is not None:
             verdict.removals += 1
-            if removal.user != account:
+            if removal.user != account and removal.name not in released_unanswered:
                 verdict.by_others.append(f"{removal.name} by {removal.user}")
-            if not _recorded(obj, admissions):
+            known = dict(admissions)
+            for late in unanswered:
+                admission = _admission(late)
+                if admission and late.request_received_timestamp < event.request_received_timestamp:
+                    owner, fact = shown.get(late.name, ("", []))
+                    if admission["decidedAt"] in fact:
+                        known[owner] = admission
+            if not _recorded(obj, admissions) and not _recorded(obj, known):
                 verdict.before_record.append(removal.name)
         _hold(obj, event, holding, used)
         for node, amount in used.items():
             verdict.most_over = max(verdict.most_over, amount - gpus.get(node, 0))
-    verdict.strange_bindings = [
-        f"{b.name} by {b.user}"
-        for b in bindings(events)
-        if b.namespace == namespace and b.user != "system:kube-scheduler"
-    ]
+    verdict.strange_bindings = [f"{b.name} by {b.user}" for b in bindings(events) if b.user != "system:kube-scheduler"]
     return verdict
+
+
+def _shown(seen: Iterable[Event]) -> dict[str, tuple[str, list[str]]]:
+    """PodGroup name → UID of its owner (or its own), and the times of decision of all admissions that it ever showed."""
+    shown: dict[str, tuple[str, list[str]]] = {}
+    for event in seen:
+        obj = event.response_object
+        if event.object_ref.resource == "podgroups" and obj.get("kind") == "PodGroup":
+            references = obj["metadata"].get("ownerReferences") or ()
+            owner = references[0]["uid"] if references else obj["metadata"]["uid"]
+            admission = (obj.get("status") or {}).get("admission") or {}
+            shown.setdefault(event.name, (owner, []))[1].append(str(admission.get("decidedAt")))
+    return shown
+
+
+def _admission(event: Event) -> dict[str, Any]:
+    """The admission that a request was to record, empty when none."""
+    body = event.request_object if event.what == "podgroups/status" and isinstance(event.request_object, dict) else {}
+    return (body.get("status") or {}).get("admission") or {}
 
 
 def pinned(pod: Mapping[str, Any]) -> str:
