@@ -70,6 +70,7 @@ def extra_slots(standing: Standing) -> tuple[tuple[int, str], ...]:
             and standing.members[uid].stage is Stage.GATED
             and not standing.members[uid].leaving
             and uid not in standing.extras
+            and uid not in standing.barred
         )
     )
 

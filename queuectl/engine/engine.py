@@ -146,7 +146,9 @@ class Engine:
             self._offer(uid, [])
             self._stuck.discard(uid)
             return
-        standing.blockers = self._blockers(standing)
+        gang = standing.gang
+        asks = gang is not None and (standing.waiting or gang.maximum > gang.minimum)
+        standing.blockers = self._blockers(standing) if asks else ()
         self._stamp(standing)
         self._offer(uid, self._wanted(standing))
 

@@ -12,8 +12,9 @@ from queuectl.engine.placement import Placement
 from queuectl.engine.request import Fit
 from queuectl.engine.standing import LIVE, Charge, Extra, Phase, Standing
 from queuectl.engine.state import State
-from queuectl.model.gangs import Member, Stage
+from queuectl.model.gangs import GiveBack, Member, Stage
 from queuectl.model.plan import Action, Admit, AdmitExtra, Assignment, Cause
+from queuectl.model.reasons import Misfit, Reason, TextEvidence
 from queuectl.model.settings import Settings
 
 
@@ -43,6 +44,8 @@ def renew(standing: Standing, state: State, placement: Placement, settings: Sett
     record = standing.placed
     if record is None or standing.withdrawn or standing.phase in (Phase.LEAVING, Phase.FINISHED):
         return ()
+    if standing.broken is not None:
+        return _roll_back(standing, settings, now)
     home = {place.slot: place.node for place in record.places}
     actions: list[Action] = []
     again = False
@@ -76,7 +79,21 @@ def _untold(standing: Standing, home: dict[int, str]) -> list[tuple[int, Member]
         and not member.leaving
         and not member.foreign_gates
         and member.uid not in standing.told
+        and member.uid not in standing.barred
     ]
+
+
+def _roll_back(standing: Standing, settings: Settings, now: int) -> tuple[Action, ...]:
+    """The cluster refuses for good what the record promises: give the gang back at once, or say why it cannot be."""
+    broken, standing.broken = standing.broken, None
+    gang = standing.seen
+    if broken is None:
+        return ()
+    if gang.give_back is GiveBack.NONE:
+        standing.notes = (broken, Misfit(Reason.NOT_REQUEUEABLE, TextEvidence(gang.name)))
+        return ()
+    detail = broken.evidence.what if isinstance(broken.evidence, TextEvidence) else ""
+    return (withdraw(standing, settings, now, Cause.TORN, detail),)
 
 
 def _fits(state: State, placement: Placement, charge: Charge) -> bool:

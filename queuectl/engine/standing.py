@@ -64,7 +64,10 @@ class Standing(Struct, kw_only=True):
     reshaped: set[int] = field(default_factory=set)  # slots whose member turned out unlike what was charged
     told: set[str] = field(default_factory=set)  # members named in an Admit or AdmitExtra
     extras: dict[str, Extra] = field(default_factory=dict)
+    barred: set[str] = field(default_factory=set)  # members whose own write failed; not tried again until they change
+    broken: Misfit | None = None  # a write after the record failed for good: the gang must be given back
     withdrawn: bool = False
+    unanswered: bool = False  # that Withdraw failed for good; it is said again when anything about the gang changes
     progress: tuple[int, ...] = ()
     since: int = 0
 
@@ -91,6 +94,12 @@ class Standing(Struct, kw_only=True):
     def waiting(self) -> bool:
         """Whether the gang needs an admission."""
         return self.gang is not None and self.phase is Phase.PENDING
+
+    def news(self) -> None:
+        """Something about the gang has changed, so what failed for good may work now."""
+        self.refused = None
+        if self.unanswered:
+            self.withdrawn = self.unanswered = False
 
     def remember(self, uid: str) -> None:
         """Keep, for the rest of the round, that a live member holds its slot and where: its pod may go, the slot stays."""

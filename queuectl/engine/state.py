@@ -55,7 +55,8 @@ class State:
                     self._drop_member(member.uid)
                 standing = self._standing(member.gang)
                 if standing.members.get(member.uid) != member:
-                    standing.refused = None
+                    standing.news()
+                    standing.barred.discard(member.uid)
                     standing.remember(member.uid)
                 standing.members[member.uid] = member
                 self._gang_of[member.uid] = member.gang
@@ -64,7 +65,8 @@ class State:
             case GangSeen(gang):
                 standing = self._standing(gang.uid)
                 if standing.gang != gang:
-                    standing.refused = None
+                    standing.news()
+                    standing.barred.clear()
                 standing.gang = gang
             case GangGone(uid):
                 if uid in self.gangs:
@@ -103,7 +105,8 @@ class State:
         gang = self._gang_of.pop(uid, None)
         if gang is not None:
             standing = self._standing(gang)
-            standing.refused = None
+            standing.news()
+            standing.barred.discard(uid)
             standing.remember(uid)
             del standing.members[uid]
             standing.extras.pop(uid, None)
@@ -118,19 +121,29 @@ class State:
             return
         standing = self._standing(failed.gang)
         if failed.member is not None:
-            extra = standing.extras.pop(failed.member, None)
-            if extra is not None:
-                standing.moved.pop(extra.slot, None)
-            standing.told.discard(failed.member)
+            self._member_write_failed(standing, failed.member, failed)
         elif standing.assumed is not None and standing.assumed.round == failed.round:
             standing.assumed = None
-        elif standing.round != failed.round:
+            standing.refused = None if failed.retry else failed.misfit
+        elif standing.placed is None or standing.round != failed.round:
             return  # the late reply to a round that is over
-        else:
-            standing.withdrawn = False
+        elif standing.withdrawn:
+            standing.withdrawn, standing.unanswered = not failed.retry, not failed.retry
+        elif failed.retry:
             standing.told.clear()
+        else:
+            standing.broken = failed.misfit
+
+    def _member_write_failed(self, standing: Standing, member: str, failed: WriteFailed) -> None:
+        extra = standing.extras.pop(member, None)
+        core = extra is None or (standing.placed and any(extra.slot == place.slot for place in standing.placed.places))
+        if extra is not None:
+            standing.moved.pop(extra.slot, None)
+        standing.told.discard(member)
         if not failed.retry:
-            standing.refused = failed.misfit
+            standing.barred.add(member)
+            if core and standing.placed is not None:
+                standing.broken = failed.misfit
 
     # -- facts to charges ----------------------------------------------------------------------------------------------
 
@@ -261,7 +274,8 @@ def _forget_round(standing: Standing) -> None:
     standing.round = standing.placed.round if standing.placed else 0
     standing.slot_of, standing.moved, standing.extras = {}, {}, {}
     standing.filled, standing.told, standing.reshaped = set(), set(), set()
-    standing.withdrawn = standing.stuck = False
+    standing.barred, standing.broken = set(), None
+    standing.withdrawn = standing.stuck = standing.unanswered = False
 
 
 def _charges(standing: Standing) -> dict[int | str, Charge]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queuectl.model import changes as c
 from queuectl.model.gangs import GiveBack, Stage
-from queuectl.model.plan import Cause, Plan, Withdraw
+from queuectl.model.plan import Admit, Cause, Plan, Withdraw
 from queuectl.model.reasons import Misfit, Reason, TextEvidence
 from queuectl.model.settings import Settings
 from tests.engine.world import World, gang, node, pods, queue, shape, told
@@ -120,3 +120,37 @@ def test_time_never_goes_back() -> None:
     assert story.decide().wake_at == 1_060_000
     story.change("g", priority=1)
     assert story.decide(after=-500).wake_at == 1_060_000
+
+
+def test_a_release_refused_for_good_is_rolled_back_at_once() -> None:
+    """The record is committed, one pod's patch is not: no second try, the gang is given back whole."""
+    story = world(one := gang("g", 2), pods(one))
+    plan = story.decide()
+    assert isinstance(plan.actions[0], Admit)
+    story.record(plan.actions[0])
+    story.change("g-0", stage=Stage.RELEASED, pinned="n")
+    story.tell(c.WriteFailed("g", 1, Misfit(Reason.PATCH_REJECTED, TextEvidence("denied by policy")), member="g-1"))
+    assert story.decide().actions == (Withdraw("g", 1, Cause.TORN, "denied by policy", 1_030_000),)
+    assert story.decide(after=100) == Plan((), None)
+
+
+def test_an_extra_refused_for_good_waits_until_it_changes() -> None:
+    story = world(one := gang("g", 1, maximum=2), pods(one, 2))
+    story.obey(story.decide())
+    story.run("g")
+    assert told(story.decide()) == ["extra g 1:g-1=n"]
+    story.tell(c.WriteFailed("g", 1, Misfit(Reason.PATCH_REJECTED, TextEvidence("denied")), member="g-1"))
+    assert (told(story.decide()), story.used("n")) == ([], 1)
+    story.change("g-1", created=5)
+    assert told(story.decide()) == ["extra g 1:g-1=n"]
+
+
+def test_a_withdrawal_refused_for_good_waits_for_news() -> None:
+    story = world(one := gang("g", 1), pods(one))
+    story.obey(story.decide())
+    story.decide()
+    story.decide(after=60)
+    story.tell(c.WriteFailed("g", 1, Misfit(Reason.PATCH_REJECTED, TextEvidence("denied"))))
+    assert told(story.decide(after=60)) == []
+    story.change("g", priority=3)
+    assert told(story.decide()) == ["withdraw g BindDeadline"]
