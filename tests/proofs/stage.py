@@ -141,7 +141,7 @@ class Stage:
         self.control_plane = control_plane
         self.admin = admin
         self.audit = AuditLog(Path(control_plane.folder) / "audit.log")
-        self._serial = itertools.count(1)
+        self.serial = itertools.count(1)
         self._controllers: list[Running] = []
 
     @classmethod
@@ -170,7 +170,7 @@ class Stage:
 
     def controller(self, *, mutant: str = "none", kubeconfig: Path | None = None, **configuration: object) -> Running:
         """Start ``queuectl run`` as a process of its own. Returns at once; see ``Running.leads``."""
-        number = next(self._serial)
+        number = next(self.serial)
         config = Path(self.control_plane.folder) / f"queuectl-{number}.yaml"
         config.write_text(
             yaml.safe_dump({"leaseDuration": "2s", "backoff": "1s", "queueStatusInterval": "1s", **configuration})
@@ -190,7 +190,7 @@ class Stage:
         self, nodes: Sequence[NodeSpec], queues: Mapping[str, Object] | None = None
     ) -> AsyncIterator[str]:
         """A namespace with nodes and queues (default: one queue of the namespace's name, without limits); gone afterwards."""
-        namespace = self.control_plane.namespace(f"s{next(self._serial)}")
+        namespace = self.control_plane.namespace(f"s{next(self.serial)}")
         wanted = {namespace: {}} if queues is None else dict(queues)
         for name, spec in wanted.items():
             await self.queue(name, spec)

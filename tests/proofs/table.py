@@ -32,8 +32,9 @@ class Row(Struct, frozen=True):
 class Proof:
     """Collects rows. ``sample`` is true for the short fixed selection that CI runs."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, quiet: bool = False) -> None:
         self.name = name
+        self._quiet = quiet
         self.sample = os.environ.get("SAMPLE") == "1"
         self.rows: list[Row] = []
         self._started = time.monotonic()
@@ -41,7 +42,8 @@ class Proof:
     def row(self, claim: str, figure: object, bound: str, ok: bool) -> None:
         """Record one measured claim."""
         self.rows.append(Row(claim, str(figure), bound, ok))
-        print(self.rows[-1].text(), flush=True)
+        if not self._quiet:
+            print(self.rows[-1].text(), flush=True)
 
     async def part(self, claims: str, measure: Callable[[], Awaitable[None]]) -> None:
         """Run one part; if it breaks, its claims are rows that fail, with why."""
@@ -49,7 +51,8 @@ class Proof:
         try:
             await measure()
         except Exception as problem:  # noqa: BLE001 - whatever breaks is a failed claim, and the other parts go on
-            traceback.print_exc(file=sys.stderr)
+            if not self._quiet:
+                traceback.print_exc(file=sys.stderr)
             self.row(claims, f"{type(problem).__name__}: {str(problem)[:200]}".replace("\n", " "), "measured", False)
         print(f"# {claims}: {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
 
