@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import settings
@@ -22,6 +24,28 @@ GANGS = tuple("ghijk")
 QUEUES = {"q": "top", "r": "top", "s": None}
 
 
+def move(**what: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A rule of the cluster's side, after which the controller may act: nothing, decide, obey too, let the pods run too."""
+
+    def decorate(step: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(step)
+        def whole(self: Machine, then: int, **drawn: Any) -> None:
+            step(self, **drawn)
+            if then >= 1:
+                self.decide_now(0)
+            if then >= 2:
+                self.obey_now(how=5)
+            if then >= 3:
+                for name in GANGS:
+                    self.world.run(name, Stage.BOUND if then == 3 else Stage.RUNNING)
+
+        del whole.__wrapped__  # the rule's own signature has one parameter more
+        made: Any = rule  # typed by overloads that do not take a mapping
+        return made(then=st.integers(0, 4), **what)(whole)  # type: ignore[no-any-return]
+
+    return decorate
+
+
 class Machine(RuleBasedStateMachine):
     """The cluster's side changes at random; the controller obeys now, later, or is refused."""
 
@@ -32,10 +56,19 @@ class Machine(RuleBasedStateMachine):
         self.over: dict[str, int] = {}
         for name in NODES:
             self.world.add(node(name, 4, rack=name[0], zone="z"))
+        # Something is there from the start: random steps alone would spend most of a life on an empty cluster.
+        starters = (
+            gang("g", 2, maximum=3),
+            gang("h", 1, "r", maximum=3),
+            gang("i", 3, "s", required="rack"),
+            gang("j", 3, "r"),
+        )
+        for one in starters:
+            self.world.add(one, pods(one, one.maximum))
 
     # -- the cluster ---------------------------------------------------------------------------------------------------
 
-    @rule(
+    @move(
         name=st.sampled_from(NODES),
         gpu=st.sampled_from([2, 4, 4]),
         bad=st.integers(0, 4),
@@ -44,21 +77,20 @@ class Machine(RuleBasedStateMachine):
     def node_changes(self, name: str, gpu: int, bad: int, rack: str | None) -> None:
         self.world.add(node(name, gpu, rack=rack, zone="z", cordoned=bad == 0, ready=bad != 1))
 
-    @rule(name=st.sampled_from(NODES))
+    @move(name=st.sampled_from(NODES))
     def node_goes(self, name: str) -> None:
         self.world.tell(c.NodeGone(name))
 
-    @rule(name=st.sampled_from(sorted(QUEUES)), limit=st.sampled_from([None, 2, 6]), gone=st.integers(0, 5))
+    @move(name=st.sampled_from(sorted(QUEUES)), limit=st.sampled_from([None, 2, 6]), gone=st.integers(0, 5))
     def queue_changes(self, name: str, limit: int | None, gone: int) -> None:
         if gone == 0:
             self.world.tell(c.QueueGone(name))
         else:
             self.world.add(queue(name, QUEUES[name], limit=limit, weight=gone - 1))
 
-    @rule(
-        name=st.sampled_from(GANGS), size=st.integers(1, 4), extra=st.integers(0, 2), gpu=st.sampled_from([1, 2]),
+    @move(name=st.sampled_from(GANGS), size=st.integers(1, 4), extra=st.integers(0, 2), gpu=st.sampled_from([1, 2]),
         where=st.sampled_from([*QUEUES, "top"]), required=st.sampled_from([None, None, "rack"]),
-        known=st.booleans(), give_back=st.sampled_from(list(GiveBack)), two=st.booleans(),
+        known=st.booleans(), with_pods=st.integers(0, 6), give_back=st.sampled_from(list(GiveBack)), two=st.booleans(),
     )  # fmt: skip
     def gang_comes(self, name: str, size: int, two: bool, **what: Any) -> None:
         if ("gang", name) in self.world.facts:
@@ -71,7 +103,7 @@ class Machine(RuleBasedStateMachine):
             gang(name, queue=what["where"], roles=roles, required=what["required"], give_back=what["give_back"])
         )
 
-    @rule(name=st.sampled_from(GANGS), start=st.integers(0, 4), gpu=st.sampled_from([1, 1, 2]), gated=st.integers(0, 5))
+    @move(name=st.sampled_from(GANGS), start=st.integers(0, 4), gpu=st.sampled_from([1, 1, 2]), gated=st.integers(0, 5))
     def pod_comes(self, name: str, start: int, gpu: int, gated: int) -> None:
         one = gang(name, roles=(Role("w", 1, 9, shape(gpu)),))
         (pod,) = pods(one, 1, start=start)
@@ -79,14 +111,14 @@ class Machine(RuleBasedStateMachine):
             bypass: dict[str, Any] = {} if gated else {"stage": Stage.RUNNING, "node": "a0"}
             self.world.add(replace(pod, rank=None if start == 3 else start, **bypass))
 
-    @rule(name=st.sampled_from(GANGS), which=st.integers(0, 9), stage=st.sampled_from(list(Stage)))
+    @move(name=st.sampled_from(GANGS), which=st.integers(0, 9), stage=st.sampled_from(list(Stage)))
     def pod_moves_on(self, name: str, which: int, stage: Stage) -> None:
         members = self.world.members(name)
         if which < len(members) and members[which].stage is not Stage.GATED and stage > members[which].stage:
             at = members[which].node or members[which].pinned
             self.world.change(members[which].uid, stage=stage, node=at)
 
-    @rule(name=st.sampled_from(GANGS), which=st.integers(0, 9), leaving=st.booleans())
+    @move(name=st.sampled_from(GANGS), which=st.integers(0, 9), leaving=st.booleans())
     def pod_goes(self, name: str, which: int, leaving: bool) -> None:
         members = self.world.members(name)
         if which < len(members):
@@ -95,12 +127,12 @@ class Machine(RuleBasedStateMachine):
             else:
                 self.world.tell(c.MemberGone(members[which].uid))
 
-    @rule(name=st.sampled_from(GANGS))
+    @move(name=st.sampled_from(GANGS))
     def gang_goes(self, name: str) -> None:
         if ("gang", name) in self.world.facts:
             self.world.tell(c.GangGone(name))
 
-    @rule(name=st.sampled_from(GANGS), done=st.booleans())
+    @move(name=st.sampled_from(GANGS), done=st.booleans())
     def gang_is_given_back_or_ends(self, name: str, done: bool) -> None:
         if ("gang", name) not in self.world.facts:
             return
@@ -114,20 +146,20 @@ class Machine(RuleBasedStateMachine):
                 name, evicted=False, record=None, requeues=one.requeues + 1, not_before=self.world.now * 1000 + 5000
             )
 
-    @rule(at=st.sampled_from(NODES), gpu=st.integers(0, 3), uid=st.sampled_from(["o1", "o2"]))
+    @move(at=st.sampled_from(NODES), gpu=st.integers(0, 3), uid=st.sampled_from(["o1", "o2"]))
     def somebody_else(self, at: str, gpu: int, uid: str) -> None:
         if gpu:
             self.world.occupy(uid, at, gpu)
         else:
             self.world.tell(c.OccupantGone(uid))
 
-    @rule(which=st.integers(0, 200))
+    @move(which=st.integers(0, 200))
     def an_echo_comes_again(self, which: int) -> None:
         """The last news of one object is repeated."""
         facts = [self.world.facts[key] for key in sorted(self.world.facts)]
         self.world.engine.observe(facts[which % len(facts)])
 
-    @rule(name=st.sampled_from(GANGS), value=st.sampled_from(["t1", "t2"]))
+    @move(name=st.sampled_from(GANGS), value=st.sampled_from(["t1", "t2"]))
     def somebody_asks_for_a_requeue(self, name: str, value: str) -> None:
         if ("gang", name) in self.world.facts:
             self.world.change(name, requested=value)
@@ -136,6 +168,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(after=st.sampled_from([0, 0, 1, 70, 1000]))
     def decide(self, after: int) -> None:
+        self.decide_now(after)
+
+    def decide_now(self, after: int) -> None:
+        """A decision with everything checked around it."""
         before = self.charged()
         self.world.now += after
         plan = self.world.engine.decide(self.world.now * 1000)
@@ -149,8 +185,11 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.pending)
     @rule(how=st.integers(0, 5))
     def obey(self, how: int) -> None:
+        self.obey_now(how)
+
+    def obey_now(self, how: int) -> None:
         """Carry out the oldest plan; sometimes a write is refused; what no longer exists is left out."""
-        for action in self.pending.pop(0).actions:
+        for action in self.pending.pop(0).actions if self.pending else ():
             match action:
                 case Admit() if ("gang", action.gang) in self.world.facts:
                     if action.round < self.world.gang(action.gang).round:
@@ -171,7 +210,13 @@ class Machine(RuleBasedStateMachine):
                             if pod.stage is Stage.GATED:
                                 self.world.change(pod.uid, stage=Stage.RELEASED, pinned=one.node)
                 case AdmitExtra() if ("member", action.member) in self.world.facts:
-                    if self.world.member(action.member).stage is Stage.GATED:
+                    if how == 0:
+                        misfit = Misfit(Reason.PATCH_REJECTED, TextEvidence("no"))
+                        retry = action.slot % 2 == 0
+                        self.world.tell(
+                            c.WriteFailed(action.gang, action.round, misfit, retry=retry, member=action.member)
+                        )
+                    elif self.world.member(action.member).stage is Stage.GATED:
                         self.world.obey(Plan((action,)))
                 case Withdraw() if ("gang", action.gang) in self.world.facts:
                     if self.world.gang(action.gang).record is not None:

@@ -76,6 +76,19 @@ def test_an_assumption_outlives_a_stale_echo() -> None:
     assert told(world.decide()) == ["admit g 0:g-0=a0 1:g-1=a0"]
 
 
+def test_a_record_outlives_a_stale_echo() -> None:
+    """Our own reply is ahead of the watch: an older GangSeen without the record does not take it back."""
+    world = World(rack("a", 1), queue("q"))
+    one = gang("g", 2)
+    plan = world.add(one, pods(one)).decide()
+    assert isinstance(plan.actions[0], Admit)
+    world.tell(c.RecordSeen("g", Record(1, plan.actions[0].places)))
+    world.change("g", priority=1)
+    assert (world.phase("g"), world.used("a0"), told(world.decide())) == ("Recorded", 2, [])
+    world.change("g", round=1)
+    assert (world.phase("g"), world.used("a0")) == ("Pending", 0)
+
+
 def test_members_may_come_late() -> None:
     """Slots known from a template are placed before their pods exist; the same admission is told again when they do."""
     world = World(rack("a", 1), queue("q"))
