@@ -18,8 +18,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def reply(obj: msgspec.Struct, status: int = 200) -> web.Response:
-    """An object as JSON."""
-    return web.Response(body=_encoder.encode(obj), status=status, content_type="application/json")
+    """An object as JSON, with a line break for those who read it in a terminal."""
+    return web.Response(body=_encoder.encode(obj) + b"\n", status=status, content_type="application/json")
 
 
 def failure(code: int, message: str, nearest: list[str] | None = None) -> web.Response:

@@ -77,11 +77,14 @@ def served() -> Iterator[Served]:
 
 
 @pytest.fixture(autouse=True)
-def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Nobody's kubeconfig, server or proxy."""
+def _own_environment(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Nobody's kubeconfig, server or proxy. Rig tests keep their home: the control plane is cached there."""
     for name in ("KUBECONFIG", "QUEUECTL_SERVER", "NO_COLOR", "http_proxy", "HTTP_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+    if request.node.get_closest_marker("rig") is None:
+        monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
 
 
 def invoke(*arguments: str) -> Done:
