@@ -26,11 +26,6 @@ class Request(Struct, frozen=True):
     anchor: str | None = None
 
     @property
-    def size(self) -> int:
-        """Members in all."""
-        return sum(group.count for group in self.groups)
-
-    @property
     def need(self) -> Amounts:
         """Everything it asks for together."""
         total: Amounts = ()
