@@ -87,7 +87,11 @@ class _Lister:
 
     def list(self) -> Json:
         """A list with ``items``, ``asOf`` and ``leading``; names that were not found are left in ``missing``."""
-        if self.kind == GANGS:
+        if self.names:
+            items = list(self._named())
+            first = items[0] if items else {"asOf": "", "leading": True}
+            found = {"kind": "List", "asOf": first["asOf"], "leading": first["leading"], "items": items}
+        elif self.kind == GANGS:
             found = self._server.get("gangs", namespace=self.namespace, **self._filters)
             found["items"].sort(key=_SORTS[self._sort])
         else:
@@ -95,8 +99,6 @@ class _Lister:
         if not found["leading"] and not self._warned:
             self._warned = True
             render.say("note: this controller does not lead; positions and reasons may be old or missing")
-        if self.names:
-            found["items"] = list(self._named())
         return found
 
     def _named(self) -> Iterator[Json]:
@@ -163,13 +165,18 @@ def _watch(lister: _Lister, printer: _Printer) -> None:
     while True:
         listing = lister.list()
         now = {columns.key(item): item for item in listing["items"]}
-        changed = [item for key, item in now.items() if before.get(key) != item]
+        changed = [item for key, item in now.items() if _lasting(before.get(key)) != _lasting(item)]
         gone = [{**item, **_GONE} for key, item in before.items() if key not in now]
         printer.changes([*changed, *gone], listing)
         if lister.missing and not before and not now:
             raise Problem(lister.missing[0].message, lister.missing[0].advice)
         before = now
         pause(INTERVAL)
+
+
+def _lasting(item: Json | None) -> Json | None:
+    """The object without the time of the answer, which always changes."""
+    return item and {key: value for key, value in item.items() if key != "asOf"}
 
 
 _GONE: Json = {"phase": "Gone", "state": "Gone", "usable": None, "reason": "", "message": "", "position": None}

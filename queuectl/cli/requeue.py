@@ -16,7 +16,7 @@ from queuectl.contract.times import to_wire
 from queuectl.control.ports import Cluster, ClusterError, NotFound
 from queuectl.drivers.kube.cluster import KubeCluster
 from queuectl.drivers.kube.credentials import ConfigurationProblem
-from queuectl.serve.world import nearest
+from queuectl.serve.forms import nearest
 
 
 @click.command("requeue")

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import uuid
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import click
@@ -103,14 +104,19 @@ async def _run(
     kubeconfig: str | None, context: str | None, configuration: Configuration, host: str, port: int, identity: str
 ) -> None:
     loop = asyncio.get_running_loop()
-    async with KubeCluster.connect(kubeconfig, context) as cluster:
+    async with KubeCluster.connect(kubeconfig, context) as cluster, AsyncExitStack() as stack:
         controller = Controller(cluster, RealClock(), configuration, identity)
+        try:
+            url = await stack.enter_async_context(serving(controller, host, port))
+        except OSError as problem:
+            raise Problem(f"cannot listen on {host}:{port}: {_words(problem)}", "choose another: --listen") from None
+        log.info("serving", extra={"url": url, "version": __version__, "identity": identity, "pid": os.getpid()})
         running = asyncio.create_task(controller.run(), name="controller")
-        stopped = False
+        told = False
 
         def stop(number: int) -> None:
-            nonlocal stopped
-            stopped = True
+            nonlocal told
+            told = True
             log.info("ending", extra={"signal": signal.Signals(number).name})
             for one in (signal.SIGINT, signal.SIGTERM):  # the second one ends us at once
                 loop.remove_signal_handler(one)
@@ -120,18 +126,13 @@ async def _run(
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop, number)
         try:
-            async with serving(controller, host, port) as url:
-                log.info(
-                    "serving",
-                    extra={"url": url, "version": __version__, "identity": identity, "pid": os.getpid()},
-                )
-                await running
+            await running
         except asyncio.CancelledError:
-            if not stopped:
+            if not told:
                 raise
-        except OSError as problem:
-            raise Problem(f"cannot listen on {host}:{port}: {problem.strerror}", "Choose another: --listen") from None
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
     log.info("ended")
+
+
+def _words(problem: OSError) -> str:
+    """What the system says, without asyncio's own wording of it."""
+    return os.strerror(problem.errno) if problem.errno else str(problem)

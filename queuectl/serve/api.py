@@ -8,11 +8,19 @@ import msgspec
 from aiohttp import web
 
 from queuectl.serve import objects
-from queuectl.serve.world import PHASES, World
+from queuectl.serve.forms import PHASES
+from queuectl.serve.world import World
 
 PREFIX = "/api/v1"
 _encoder = msgspec.json.Encoder()
-_REASONS = {400: "BadRequest", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed", 500: "InternalError"}
+_REASONS = {
+    400: "BadRequest",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -42,7 +50,7 @@ class Api:
     def routes(self) -> list[tuple[str, Handler]]:
         """Paths and their handlers."""
         gang = "/namespaces/{namespace}/gangs/{name}"
-        return [
+        routes: list[tuple[str, Handler]] = [
             (f"{PREFIX}/queues", self.queues),
             (f"{PREFIX}/queues/{{name}}", self.queue),
             (f"{PREFIX}/gangs", self.gangs),
@@ -51,6 +59,16 @@ class Api:
             (f"{PREFIX}/nodes/{{name}}", self.node),
             (f"{PREFIX}/explain{gang}", self.explain),
         ]
+        return [(path, self._synced(handler)) for path, handler in routes]
+
+    def _synced(self, handler: Handler) -> Handler:
+        """The handler, once everything was read: half a list looks like a whole one."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            self._world.ready()
+            return await handler(request)
+
+        return answer
 
     async def queues(self, request: web.Request) -> web.Response:
         """All queues, each after its parent."""
@@ -61,7 +79,7 @@ class Api:
     async def queue(self, request: web.Request) -> web.Response:
         """One queue."""
         _query(request)
-        return reply(self._world.queue(request.match_info["name"]))
+        return reply(self._world.alone(self._world.queue(request.match_info["name"])))
 
     async def gangs(self, request: web.Request) -> web.Response:
         """Gangs by namespace, queue (with all below it) and phase."""
@@ -75,7 +93,7 @@ class Api:
         """One gang, by the name of its PodGroup, its owner, or a pod."""
         _query(request)
         found = self._world.gang(request.match_info["namespace"], request.match_info["name"])
-        return reply(self._world.describe(found, pods=True))
+        return reply(self._world.alone(self._world.describe(found, pods=True)))
 
     async def explain(self, request: web.Request) -> web.Response:
         """Why it waits, or where it runs."""
@@ -91,7 +109,7 @@ class Api:
     async def node(self, request: web.Request) -> web.Response:
         """One node."""
         _query(request)
-        return reply(self._world.node(request.match_info["name"]))
+        return reply(self._world.alone(self._world.node(request.match_info["name"])))
 
 
 def _query(request: web.Request, *known: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ from queuectl.contract.foreign import GROUP
 from queuectl.control.loop import Controller
 from queuectl.serve.api import Api, BadRequest, Handler, failure, reply
 from queuectl.serve.gauges import Gauges
-from queuectl.serve.world import Absent, World
+from queuectl.serve.world import Absent, Unready, World
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +100,8 @@ async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             response = await handler(request)
     except Absent as problem:
         response = failure(404, str(problem), problem.nearest)
+    except Unready as problem:
+        response = failure(503, str(problem))
     except BadRequest as problem:
         response = failure(400, str(problem))
     except web.HTTPException as problem:

@@ -26,6 +26,13 @@ class Object(Struct, rename="camel", kw_only=True):
     """Fields are camelCase on the wire."""
 
 
+class Single(Object, kw_only=True):
+    """What can be asked for by name: alone, it tells when it was so, and whether a leader says it, as lists do."""
+
+    as_of: str | UnsetType = UNSET
+    leading: bool | UnsetType = UNSET
+
+
 class Metadata(Object, kw_only=True):
     """``namespace`` is empty for what has none."""
 
@@ -94,7 +101,7 @@ class QueueCounts(Object, kw_only=True):
     running: int
 
 
-class Queue(Object, kw_only=True):
+class Queue(Single, kw_only=True):
     """A queue. ``path`` goes from the root's child down to this queue; ``blockers`` say why it admits nothing."""
 
     kind: str = "Queue"
@@ -151,7 +158,7 @@ class Pod(Object, kw_only=True):
     trouble: str
 
 
-class Gang(Object, kw_only=True):
+class Gang(Single, kw_only=True):
     """A gang. ``reason`` and ``message`` are the first of its blockers; ``pods`` are given for a single gang only."""
 
     kind: str = "Gang"
@@ -195,7 +202,7 @@ class NodeResource(Object, kw_only=True):
     free: str
 
 
-class Node(Object, kw_only=True):
+class Node(Single, kw_only=True):
     """A node as placement sees it. ``gangs`` are given for a single node only."""
 
     kind: str = "Node"

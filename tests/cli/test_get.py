@@ -141,6 +141,12 @@ def test_a_name_that_is_not_there_fails_after_the_others_were_printed(call: Call
     assert done.err == 'error: gang "trian" not found in namespace "ml"\nnearest: train\n'
 
 
+def test_several_names_are_a_list(call: Call) -> None:
+    found = json.loads(call("get", "queues", "vision", "research", "-o", "json").out)
+    assert (found["kind"], found["asOf"]) == ("List", "2026-11-30T10:00:00.000Z")
+    assert [one["metadata"]["name"] for one in found["items"]] == ["vision", "research"]
+
+
 def test_one_missing_name_prints_no_json(call: Call) -> None:
     done = call("get", "queue", "visio", "-o", "json")
     assert (done.code, done.out, done.err) == (1, "", 'error: queue "visio" not found\nnearest: vision\n')

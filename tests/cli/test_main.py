@@ -19,7 +19,7 @@ from queuectl.cli.main import VERBS, cli
 from queuectl.cli.options import PHASES
 from queuectl.contract.crd import DEFINITIONS
 from queuectl.contract.publish import manifests
-from queuectl.serve import world
+from queuectl.serve import forms
 from tests.cli.conftest import Call, Served, invoke
 
 HEAVY = (
@@ -86,7 +86,7 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
 
 
 def test_phases_are_those_of_the_api() -> None:
-    assert PHASES == world.PHASES
+    assert PHASES == forms.PHASES
 
 
 def free() -> int:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
+import socket
+import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
+import yaml
 
 from queuectl.cli import logs
 from queuectl.cli.problems import Usage
@@ -141,3 +147,57 @@ def test_without_a_kubeconfig_it_says_what_to_do(tmp_path: Path) -> None:
     assert line["level"] == "error"
     assert str(tmp_path / "none") in line["msg"]
     assert line["advice"]
+
+
+def kubeconfig(folder: Path, port: int) -> Path:
+    """One whose server is not there."""
+    path = folder / "kubeconfig"
+    cluster = {"server": f"http://127.0.0.1:{port}"}
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "current-context": "x",
+                "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+                "clusters": [{"name": "x", "cluster": cluster}],
+                "users": [{"name": "x", "user": {"token": "t"}}],
+            }
+        )
+    )
+    return path
+
+
+def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-m", "queuectl.cli.main", "run", "--kubeconfig", str(kubeconfig(folder, 1)), *arguments]
+    return subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_alive_but_not_ready_without_an_api_server_and_it_ends_when_told(tmp_path: Path) -> None:
+    with started(tmp_path, "--listen", "127.0.0.1:0") as child:
+        assert child.stderr is not None
+        serving = json.loads(child.stderr.readline())
+        assert serving["msg"] == "serving"
+        with urllib.request.urlopen(f"{serving['url']}/healthz", timeout=10) as reply:
+            assert reply.status == 200
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"{serving['url']}/readyz", timeout=10)
+        with refused.value as answer:
+            missing = json.loads(answer.read())["missing"]
+        assert "pods not synced" in missing
+        assert len(missing) == 7
+        listed = invoke("get", "nodes", "--server", serving["url"])
+        assert listed.code == 1
+        assert listed.err.startswith("error: the controller has not read the cluster yet: no nodes, ")
+        child.send_signal(signal.SIGTERM)
+        out, err = child.communicate(timeout=20)
+    assert (child.returncode, out) == (0, "")
+    assert [json.loads(line)["msg"] for line in err.splitlines()][-2:] == ["ending", "ended"]
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        with started(tmp_path, "--listen", listen, "--log-format", "text") as child:
+            _, err = child.communicate(timeout=20)
+    assert child.returncode == 1
+    assert f"ERROR   cannot listen on {listen}: Address already in use advice=choose another: --listen" in err
+    assert "Traceback" not in err

@@ -132,6 +132,8 @@ async def test_a_gang_answers_to_its_own_its_owners_and_its_pods_names(
 
 async def test_one_gang_whole(client: TestClient[Any, Any]) -> None:
     assert await get(client, "/api/v1/namespaces/ml/gangs/train") == {
+        "asOf": "2026-11-30T10:00:00.000Z",
+        "leading": True,
         "kind": "Gang",
         "metadata": {"name": "job-train-aaaaa", "namespace": "ml", "uid": "podgroups-ml-job-train-aaaaa"},
         "owner": {"kind": "Job", "name": "train"},
@@ -290,9 +292,24 @@ async def test_hostile_names_come_out_as_plain_json_text() -> None:
             body = await reply.read()
         found = await get(client, "/api/v1/gangs")
         missing = await get(client, "/api/v1/namespaces/ml/gangs/%1b%5B31m%0a%22", 404)
-    assert not any(byte < 0x20 for byte in body)
+    assert not any(byte < 0x20 for byte in body.removesuffix(b"\n"))
     assert found["items"][-1]["metadata"]["name"] == evil
     assert missing["message"] == 'gang "\x1b[31m\n"" not found in namespace "ml"'
+
+
+@pytest.mark.parametrize(
+    "path", ["queues", "queues/x", "gangs", "namespaces/a/gangs/b", "nodes", "explain/namespaces/a/gangs/b"]
+)
+async def test_nothing_is_listed_before_everything_was_read(path: str) -> None:
+    here = Standin()
+    here.sync()
+    for informer in here.controller.informers:
+        if informer.kind.plural in {"pods", "jobs"}:
+            informer.synced.clear()
+    async with asking(here) as client:
+        found = await get(client, f"/api/v1/{path}", 503)
+    message = "the controller has not read the cluster yet: no jobs, pods; /readyz says more"
+    assert (found["reason"], found["message"]) == ("ServiceUnavailable", message)
 
 
 async def test_a_view_is_used_again_for_half_a_second() -> None:
