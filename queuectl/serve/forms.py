@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from queuectl.contract.times import to_wire
 from queuectl.engine.view import GangView, NodeView, QueueView
@@ -94,6 +95,7 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*begins, *alike]))[:NEAREST]
 
 
+@lru_cache(maxsize=65_536)
 def time(at: int) -> str | None:
     """Milliseconds as RFC 3339; 0 is no time."""
     return to_wire(at) if at else None

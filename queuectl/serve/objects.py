@@ -6,6 +6,8 @@ are views: live, read-only, and gone with the controller. What must last is in t
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from msgspec import UNSET, Struct, UnsetType
 
 from queuectl.model.reasons import (
@@ -262,8 +264,9 @@ class Status(Object, kw_only=True):
     details: Details | UnsetType = UNSET
 
 
+@lru_cache(maxsize=4096)  # gangs of one queue and shape share their misfits
 def blocker(misfit: Misfit) -> Blocker:
-    """A misfit, put into words and typed fields."""
+    """A misfit, put into words and typed fields. Shared between answers: nobody changes it."""
     reason, it = misfit.reason, misfit.evidence
     found = Blocker(
         reason=reason.value, sentence=sentence(misfit), remedy=remedy(misfit), where=Where(type="gang", name="")
