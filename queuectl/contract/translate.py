@@ -186,8 +186,11 @@ def own_suspend(group: Custom, owner: Job | None) -> bool:
     requeue = status.get("requeue") or {}
     if not status.get("admission"):
         return requeue.get("reason") == Reason.SUSPENDED
-    if conditions(status).get("Evicted"):
+    flags = conditions(status)
+    if flags.get("Evicted"):
         return False
+    if flags.get("Running"):
+        return True  # whoever resumed it, it ran
     resumed = f"{int(status.get('round') or 0)}:resumed"
     return not requeue.get("suspendedByUs") or (owner.metadata.annotations or {}).get(names.SUSPENSION) == resumed
 
@@ -260,9 +263,14 @@ def orphaned(uid: str, gang: Gang) -> Gang:
 
 
 def queue_of(job: Job) -> str:
-    """The queue that a Job's pods will name: its own label, else its template's; empty when it is not managed."""
+    """The queue that a Job's pods will name: its own label, else its template's; empty when it makes no gang of its own.
+
+    Its pods are unmanaged then, or members of a PodGroup that somebody wrote by hand.
+    """
     labels, template = job.metadata.labels or {}, job.spec.template.metadata.labels or {}
     if "true" in (labels.get(names.UNMANAGED_LABEL), template.get(names.UNMANAGED_LABEL)):
+        return ""
+    if template.get(names.POD_GROUP_LABEL):
         return ""
     return labels.get(names.QUEUE_LABEL) or template.get(names.QUEUE_LABEL, "")
 

@@ -138,7 +138,7 @@ class Release:
         record = translate.record(status)
         if flags.get("Finished"):
             self.forget(gang)
-        elif (owner is not None and JOB.finished(owner)) or self._all_over(gang, record):
+        elif (owner is not None and JOB.finished(owner)) or self._all_over(gang):
             yield self._finish(gang, group, owner, fence, now)
         elif flags.get("Evicted") and record is not None:
             yield from self._give_back(gang, group, owner, record, fence, now)
@@ -153,7 +153,10 @@ class Release:
         else:
             step = (owner.metadata.annotations or {}).get(names.SUSPENSION) if owner is not None else None
             if owner is not None and owner.spec.suspend and step == f"{status.get('round') or 0}:suspended":
+                # Alone: a record made meanwhile would take this resume for its own, and later the user's suspend too.
                 yield self._on_owner(Step.RESUME, gang, owner, int(status.get("round") or 0), fence, suspend=False)
+                return
+            yield from self._extras(gang, 0, fence)  # of a gang that ran before we knew of it
             intent = self.intents.get(gang)
             if intent is not None and intent.admit.round <= int(status.get("round") or 0):
                 del self.intents[gang]  # a round is used once: this one was recorded and given back
@@ -194,13 +197,17 @@ class Release:
                 if tracked is None or not _ready(tracked) or Place(one.slot, one.node) not in recorded:
                     continue
                 yield self._on_pod(Step.RELEASE, gang, tracked, one.node, record.round, fence)
-        for uid in self._view.members.get(gang, ()):
-            extra = self.extras.get(uid)
-            if extra is not None and extra.round == record.round and _ready(self._view.pods[uid]):
-                yield self._with_record(Step.EXTRA, gang, self._view.pods[uid], extra, fence)
+        yield from self._extras(gang, record.round, fence)
         if not translate.conditions(status).get("Running") and self._all_started(gang, record):
             body = patches.note(group, self.counts(gang), fence, now)
             yield self._on_group(Step.NOTE, gang, group, body, record.round)
+
+    def _extras(self, gang: str, round_: int, fence: int) -> Iterator[Write]:
+        """Members beyond the record, and successors of lost ones."""
+        for uid in self._view.members.get(gang, ()):
+            extra = self.extras.get(uid)
+            if extra is not None and extra.round == round_ and _ready(self._view.pods[uid]):
+                yield self._with_record(Step.EXTRA, gang, self._view.pods[uid], extra, fence)
 
     def _lone(self, gang: str, fence: int) -> Iterator[Write]:
         """A group of one: decision, pin and release in one patch."""
@@ -367,10 +374,10 @@ class Release:
         )
         return started >= len(record.places)
 
-    def _all_over(self, gang: str, record: Record | None) -> bool:
+    def _all_over(self, gang: str) -> bool:
         """Whether a gang without a known owner has ended: every slot's member succeeded."""
         known = self._view.gang(gang)
-        if record is None or known is None or known.give_back is not GiveBack.NONE:
+        if known is None or known.give_back is not GiveBack.NONE:
             return False
         stages = [self._view.pods[uid].member.stage for uid in self._view.members.get(gang, ())]
         return stages.count(Stage.SUCCEEDED) >= max(known.maximum, 1)

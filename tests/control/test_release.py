@@ -12,9 +12,9 @@ from queuectl.contract import foreign, patches
 from queuectl.control.ports import Conflict, Refused, Unreachable
 from queuectl.control.release import Fenced, Release, Step
 from queuectl.model.changes import RecordSeen, WriteFailed
-from queuectl.model.plan import Cause, Withdraw
+from queuectl.model.plan import AdmitExtra, Cause, Withdraw
 from queuectl.model.reasons import Reason
-from tests.control.tiny import NOW, Tiny
+from tests.control.tiny import NOW, Tiny, spec
 
 
 @pytest.fixture
@@ -109,6 +109,54 @@ def test_a_users_own_suspend_is_not_undone(tiny: Tiny) -> None:
     assert gang.record is None
     assert [m.reason for m in gang.blocked] == [Reason.SUSPENDED]
     assert tiny.get(foreign.JOBS, "ns", "train")["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize("annotation", ["1:resumed", "", "0:suspended"])
+def test_whoever_resumed_it_a_running_job_that_is_suspended_was_suspended_by_its_user(
+    tiny: Tiny, annotation: str
+) -> None:
+    """Even where another resume than this round's started it."""
+    pods = admitted(tiny, suspend=True)
+    tiny.settle()
+    job = tiny.get(foreign.JOBS, "ns", "train")
+    for pod in pods or tiny.pods(job, 3):
+        tiny.run(pod)
+    tiny.settle()
+    job["spec"]["suspend"] = True
+    job["metadata"]["annotations"]["queuectl.io/suspension"] = annotation
+    tiny.put(foreign.JOBS, job)
+    assert tiny.settle() == []
+
+
+def test_a_gang_that_was_given_back_is_resumed_before_it_is_recorded_again(tiny: Tiny) -> None:
+    """Else the record would take that resume for its own, and the user's next suspend for ours."""
+    pods = admitted(tiny)
+    tiny.settle()
+    give_back(tiny)
+    tiny.settle()
+    for pod in pods:
+        tiny.drop(foreign.PODS, "ns", pod["metadata"]["name"])
+    (write,) = tiny.next()
+    assert write.step is Step.RETURN
+    tiny.send(write)
+    tiny.admit(3, round_=2)
+    assert [w.step for w in tiny.next()] == [Step.RESUME]
+    assert tiny.settle() == [Step.RESUME, Step.RECORD]
+    assert tiny.group()["status"]["requeue"]["suspendedByUs"] is False
+
+
+def test_a_gang_that_ran_before_we_knew_it_gets_its_extras(tiny: Tiny) -> None:
+    """It has no record; an extra carries its own."""
+    group = tiny.put(
+        foreign.POD_GROUPS, {"metadata": {"name": "band", "namespace": "ns"}, "spec": {"queue": "q", "minMember": 1}}
+    )
+    labels = {"queuectl.io/queue": "q", "queuectl.io/pod-group": "band"}
+    gates = [{"name": "queuectl.io/admission"}]
+    pod = {"metadata": {"name": "p", "namespace": "ns", "labels": labels}, "spec": {**spec(), "schedulingGates": gates}}
+    uid = tiny.put(foreign.PODS, {**pod, "status": {"phase": "Pending"}})["metadata"]["uid"]
+    tiny.release.accept(AdmitExtra(group["metadata"]["uid"], 0, NOW, 1, "n0", uid))
+    assert tiny.settle() == [Step.EXTRA]
+    assert '"slot":1' in tiny.get(foreign.PODS, "ns", "p")["metadata"]["annotations"]["queuectl.io/admission"]
 
 
 def test_all_started_is_noted_once_and_the_end_is_written(tiny: Tiny) -> None:

@@ -114,6 +114,14 @@ def test_a_missing_pod_group_is_named_and_its_members_move_when_it_comes(tiny: T
     assert [m.gang for m in members.values()] == list(gangs)
 
 
+def test_a_job_whose_pods_name_a_pod_group_makes_no_gang_of_its_own(tiny: Tiny) -> None:
+    """Else its pods would be charged twice: there, and here as slots that nobody ever fills."""
+    job = tiny.job("train", 2)
+    job["spec"]["template"]["metadata"] = {"labels": {"queuectl.io/pod-group": "band"}}
+    tiny.put(foreign.JOBS, job)
+    assert tiny.settle() == []
+
+
 def test_an_older_event_than_the_answer_to_our_write_changes_nothing(tiny: Tiny) -> None:
     """The watch is behind the reply: the pod stays released."""
     job = tiny.job("train", 1)

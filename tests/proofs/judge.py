@@ -14,6 +14,7 @@ from tests.proofs.stage import gated
 from tests.rig.audit import Event, bindings, gate_removals, in_order
 
 RECORD = "queuectl.io/admission"
+POD_GROUP_LABEL = "queuectl.io/pod-group"
 GPU = "nvidia.com/gpu"
 
 
@@ -44,7 +45,7 @@ class Verdict(Struct):
 def judge(events: Iterable[Event], namespace: str, account: str, gpus: Mapping[str, int]) -> Verdict:
     """Judge one namespace. ``account`` may remove gates; ``gpus`` is each node's allocatable.
 
-    A gate may go when the latest stored status of the pod's PodGroup (by owner) holds, in the current round, a slot on
+    A gate may go when the latest stored status of the pod's PodGroup (by label or owner) holds, in the current round, a slot on
     the node that the pod is pinned to; or when the same write leaves on the pod its own record for that node.
 
     A writer that is killed leaves requests that the API server may have committed without an answer to log (504, no
@@ -70,6 +71,7 @@ def judge(events: Iterable[Event], namespace: str, account: str, gpus: Mapping[s
             for reference in obj["metadata"].get("ownerReferences") or ():
                 owner_of_group[uid] = reference["uid"]
             admissions[owner_of_group.get(uid, uid)] = (obj.get("status") or {}).get("admission") or {}
+            admissions[f"name {obj['metadata']['name']}"] = admissions[owner_of_group.get(uid, uid)]
         if resource != "pods" or obj.get("kind") != "Pod":
             continue
         removal = removed.get((event.audit_id, event.uid))
@@ -129,8 +131,10 @@ def _recorded(pod: Mapping[str, Any], admissions: Mapping[str, Mapping[str, Any]
     own = (pod["metadata"].get("annotations") or {}).get(RECORD)
     if own is not None:
         return bool(json.loads(own)["node"] == node)
-    for reference in pod["metadata"].get("ownerReferences") or ():
-        admission = admissions.get(reference["uid"]) or {}
+    named = (pod["metadata"].get("labels") or {}).get(POD_GROUP_LABEL)
+    owners = [r["uid"] for r in pod["metadata"].get("ownerReferences") or ()]
+    for key in [f"name {named}"] if named else owners:
+        admission = admissions.get(key) or {}
         for assignment in admission.get("assignments") or ():
             if assignment["node"] == node and parse_slots(assignment["slots"]):
                 return True
@@ -144,7 +148,8 @@ def _hold(pod: Mapping[str, Any], event: Event, holding: dict[str, tuple[str, in
     if before is not None:
         used[before[0]] -= before[1]
     node = pod["spec"].get("nodeName") or pinned(pod)
-    gone = event.verb == "delete" and pod["metadata"].get("deletionTimestamp") is None
+    by_force = pod["metadata"].get("deletionGracePeriodSeconds") == 0 and not pod["metadata"].get("finalizers")
+    gone = event.verb == "delete" and (by_force or pod["metadata"].get("deletionTimestamp") is None)
     unbound_and_leaving = pod["metadata"].get("deletionTimestamp") and not pod["spec"].get("nodeName")
     over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     if gated(dict(pod)) or not node or over or gone or unbound_and_leaving:
