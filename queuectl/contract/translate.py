@@ -104,7 +104,6 @@ def gang(group: Custom, owner: Job | None, shapes: Shapes, priority: int, confli
     meta, status = group.metadata, group.status or {}
     requeue, flags = status.get("requeue") or {}, conditions(status)
     table = JOB if owner is not None else None
-    asked = (meta.annotations or {}).get(names.REQUEUE, "")
     created = from_wire(meta.creation_timestamp)
     # What the status says stands even when the spec cannot be used: what runs stays charged.
     common: dict[str, Any] = {
@@ -120,7 +119,8 @@ def gang(group: Custom, owner: Job | None, shapes: Shapes, priority: int, confli
         "finished": bool(flags.get("Finished")) or (owner is not None and table is not None and table.finished(owner)),
         "requeues": int(requeue.get("count") or 0),
         "not_before": from_wire(requeue.get("notBefore") or ""),
-        "requested": asked if asked != (requeue.get("requested") or "") else "",
+        "requested": (meta.annotations or {}).get(names.REQUEUE, "")[:64],
+        "handled": str(requeue.get("requested") or ""),
         "give_back": table.give_back if table is not None else GiveBack.NONE,
         "resumes": owner is not None and table is not None and table.suspended(owner),
         "best_effort": _annotation(owner, meta, names.BEST_EFFORT) == "true",

@@ -210,7 +210,7 @@ def test_requeue_by_hand_of_a_waiting_gang_only_clears_its_status(tiny: Tiny) ->
     assert tiny.settle() == [Step.RESET]
     gang = tiny.source.gang(group["metadata"]["uid"])
     assert gang is not None
-    assert (gang.requested, gang.requeues, gang.blocked) == ("", 0, ())
+    assert (gang.requested == gang.handled, gang.requeues, gang.blocked) == (True, 0, ())
 
 
 def test_a_lost_race_is_recorded_again_on_the_new_version(tiny: Tiny) -> None:

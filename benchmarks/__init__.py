@@ -1,0 +1,1 @@
+"""One file per question about speed; each prints one JSON line. Numbers, machine and date: README.md."""
