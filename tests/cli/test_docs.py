@@ -17,7 +17,8 @@ import yaml
 from queuectl.cli.main import VERBS, cli
 from queuectl.contract.config import Configuration
 from queuectl.contract.v1alpha1 import validate
-from queuectl.model.reasons import Reason
+from queuectl.contract.vocabulary import examples
+from queuectl.model.reasons import Reason, remedy, sentence
 from tests.cli import configuration
 from tests.rig import build
 from tests.rig.client import eventually
@@ -77,6 +78,12 @@ def test_objects_that_are_shown_are_valid(page: Path) -> None:
 def test_reasons_are_all_in_the_troubleshooting_page() -> None:
     text = (ROOT / "docs" / "troubleshooting.md").read_text()
     assert [reason for reason in Reason if f"`{reason}`" not in text] == []
+
+
+def test_the_first_screen_shows_the_words_of_today() -> None:
+    misfit = examples()[Reason.NO_DOMAIN_FITS]
+    text = (ROOT / "README.md").read_text()
+    assert f"1. NoDomainFits: {sentence(misfit)}.\n   What would free it: {remedy(misfit)}.\n" in text
 
 
 @pytest.mark.rig

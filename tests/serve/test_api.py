@@ -272,6 +272,18 @@ async def test_a_gang_given_back_too_often_is_deactivated() -> None:
     assert [gang["metadata"]["name"] for gang in listed["items"]] == ["tired"]
 
 
+async def test_a_podgroup_that_cannot_be_used_waits_and_says_what_is_wrong() -> None:
+    here = story()
+    bad = standin.group("bad", "vision", 2)
+    bad["spec"]["maxMember"] = 1
+    here.see(foreign.POD_GROUPS, bad)
+    here.lead()
+    async with asking(here) as client:
+        found = await get(client, "/api/v1/explain/namespaces/ml/gangs/bad")
+    assert (found["phase"], [one["reason"] for one in found["blockers"]]) == ("Pending", ["InvalidRequest"])
+    assert "maxMember: must not be below minMember" in found["blockers"][0]["sentence"]
+
+
 async def test_pods_that_wait_for_the_podgroup_of_their_job_are_found_by_its_name() -> None:
     here = story()
     here.see(foreign.JOBS, standin.job("fresh", "vision", 1, 1))
