@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import shlex
-import signal
 import sys
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from tests.cli import configuration
 from tests.rig import build
 from tests.rig.client import eventually
 from tests.rig.controlplane import free_port
-from tests.rig.process import Process
+from tests.rig.process import Process, RigError
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -103,21 +102,17 @@ async def test_the_quickstart_runs(tmp_path: Path) -> None:
         script = script.replace("queuectl run ", f"queuectl run --listen {url} ").replace("127.0.0.1:8080", url)
         environment = {**os.environ, "KUBECONFIG": line[1], "QUEUECTL_SERVER": f"http://{url}"}
         environment["PATH"] = f"{kubectl}:{environment['PATH']}"
-        child = await asyncio.create_subprocess_exec(
-            *("bash", "-c", script),
-            cwd=tmp_path,
-            env=environment,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
+        written = tmp_path / "output"
+        shell = Process("quickstart", ["bash", "-c", f"cd {tmp_path}\n{script}"], written, environment)
         try:
-            async with asyncio.timeout(180):
-                out, err = (text.decode() for text in await child.communicate())
+            code = await asyncio.to_thread(shell.wait, 180)
+        except RigError:
+            log = (tmp_path / "queuectl.log").read_text()
+            pytest.fail(f"not at its end after 180 s:\n{written.read_text()[-4000:]}\n{log[-4000:]}")
         finally:
-            if child.returncode is None:
-                os.killpg(child.pid, signal.SIGKILL)
-        assert child.returncode == 0, f"{out}\n{err}\n{(tmp_path / 'queuectl.log').read_text()}"
+            shell.stop(1.0)
+        out = written.read_text()
+        assert code == 0, f"{out}\n{(tmp_path / 'queuectl.log').read_text()}"
         assert "in namespace default runs on 2 nodes: 2 of 2 pods running." in out
         assert "1. NeverFits: 3 pods can never fit into one rack" in out
         promised = blocks(ROOT / "docs" / "quickstart.md", "text")
