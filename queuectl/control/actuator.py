@@ -82,6 +82,11 @@ class Actuator:
             if not self._fresh():
                 self.ledger.dropped(write.target)
                 return
+            if not self._release.due(write):
+                self.ledger.dropped(write.target)
+                self._source.touched.add(write.gang)
+                self._observe([])
+                return
             reply = await self._request(write)
             self._note(write, reply)
             changes = self._release.on_reply(write, reply)

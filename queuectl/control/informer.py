@@ -50,6 +50,8 @@ class Informer:
             except ClusterError as trouble:
                 log.warning("watch interrupted: %s", trouble.message, extra={"kind": self.kind.plural})
                 since = self._version or since
+            if self.lost_at is None and self._clock.monotonic() - started > LAST_WAIT:
+                wait = FIRST_WAIT  # it was well until now: whatever ended the one before is long over
             self.lost_at = self.lost_at or self._clock.monotonic()
             await self._clock.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, not a secret
             wait = min(wait * 2, LAST_WAIT)

@@ -79,6 +79,7 @@ class Controller:
         self._blockers = Blockers(self.source, configuration.blocker_interval / 1000)
         self._queues = QueueStatuses(self.source, configuration.queue_status_interval / 1000)
         self._looked: dict[str, float] = {}
+        self._going: set[str] = set()  # gangs that are gone, while writes of theirs are
         self._queues_looked = float("-inf")
         self._queues_stale = True
 
@@ -108,11 +109,18 @@ class Controller:
     def observe(self, changes: list[Change]) -> None:
         """One way in for the cluster's events and for the answers to our own writes."""
         for change in changes:
-            self.engine.observe(change)
             if isinstance(change, GangGone):
                 self.release.forget(change.uid)
                 self._blockers.forget(change.uid)
                 self._looked.pop(change.uid, None)
+                if self.actuator.outstanding[change.uid]:
+                    self._going.add(change.uid)
+                    continue
+            self.engine.observe(change)
+        # What a gang holds is free when no release of a member is on its way any more: such a pod would still start.
+        for uid in sorted(uid for uid in self._going if not self.actuator.outstanding[uid]):
+            self._going.discard(uid)
+            self.engine.observe(GangGone(uid))
         self.metrics.observed(len(changes))
         self._queues_stale = True
         self._wake.set()

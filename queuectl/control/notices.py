@@ -14,7 +14,10 @@ BUDGET = 10.0  # blocker writes a second over all gangs, with as many saved up: 
 
 
 class Blockers:
-    """Dominant reasons that are still to be written, each gang's at most every ``interval`` seconds."""
+    """Dominant reasons that are still to be written, each gang's at most every ``interval`` seconds.
+
+    One is wanted until the mirror shows it: a write that was refused, lost or never sent is made again.
+    """
 
     def __init__(self, view: Source, interval: float) -> None:
         self._view, self._interval = view, interval
@@ -43,12 +46,13 @@ class Blockers:
                 return
             if now - self._written.get(gang, -self._interval) < self._interval:
                 continue
-            misfits = self._wanted.pop(gang)
             group = self._view.groups.get(gang)
             if group is None or translate.conditions(group.status).get("Placed"):
+                del self._wanted[gang]
                 continue
-            body = patches.blocker(group, misfits, fence)
+            body = patches.blocker(group, self._wanted[gang], fence)
             if (group.status or {}).get("blocker") == body["status"]["blocker"]:
+                del self._wanted[gang]
                 continue
             self._tokens -= 1
             self._written[gang] = now
@@ -62,7 +66,7 @@ class Blockers:
 
 
 class QueueStatuses:
-    """Queue statuses, each written on change only and at most every ``interval`` seconds."""
+    """Queue statuses, each written on change only and at most every ``interval`` seconds, until the mirror shows it."""
 
     def __init__(self, view: Source, interval: float) -> None:
         self._view, self._interval = view, interval
@@ -82,14 +86,16 @@ class QueueStatuses:
             at, fields, problem = self._last[name]
             if now - at < self._interval:
                 continue
-            self._changed.discard(name)
             queue = self._view.queues.get(name)
             if queue is None:
+                self._changed.discard(name)
                 del self._last[name]
                 continue
-            self._last[name] = (now, fields, problem)
             body = patches.queue_status(queue, fields, problem, fence, wall)
-            if not _same(queue.status, body["status"]):
+            if _same(queue.status, body["status"]):
+                self._changed.discard(name)
+            else:
+                self._last[name] = (now, fields, problem)
                 yield Write(Step.QUEUE, foreign.QUEUES, "", name, body, gang="", subresource="status")
 
     def next_due(self, now: float) -> float | None:

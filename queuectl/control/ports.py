@@ -91,9 +91,10 @@ class Cluster(Protocol):
         """Events of one kind in all namespaces.
 
         ``since`` None: first the current state as Upserted (no particular order), then ``Bookmark(synced=True)``, then
-        what happens from there. Otherwise what happened after that version. Ends normally when the server recycles the
-        stream (resume from the last version seen: every object's own, or a bookmark's). Raises Expired when ``since`` is
-        too old, Throttled or Unreachable otherwise; never hangs on a dead connection longer than its time-out.
+        what happens from there. Otherwise ``Bookmark(since)`` once the stream is open, then what happened after
+        it. Ends normally when the server recycles the stream (resume from the last version seen: every object's own, or a
+        bookmark's). Raises Expired when ``since`` is too old, Throttled or Unreachable otherwise; never hangs on a dead
+        connection longer than its time-out.
         """
         ...
 

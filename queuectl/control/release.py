@@ -257,6 +257,36 @@ class Release:
         body = patches.finished(group, self.counts(gang), fence, now, "Failed" if failed else "Completed")
         return self._on_group(Step.FINISH, gang, group, body)
 
+    def due(self, write: Write) -> bool:
+        """Whether a write that has waited for its turn is still called for. O(1).
+
+        It was derived from a state that may be over: its gang given back, deleted or decided anew. A version that is no
+        longer the object's would be refused anyway; the gate of a gang that is gone would not.
+        """
+        if write.step in (Step.CREATE, Step.QUEUE):
+            return True
+        group, tracked = self._view.groups.get(write.gang), self._view.pods.get(write.member)
+        version, intent = write.body["metadata"].get("resourceVersion"), self.intents.get(write.gang)
+        decided = intent is not None and intent.admit.round == write.round
+        if write.kind is foreign.PODS:
+            if tracked is None or tracked.version != version:
+                return False
+            if write.gang == write.member:
+                return decided
+        if group is None or (write.kind is foreign.POD_GROUPS and group.metadata.resource_version != version):
+            return False
+        status = group.status or {}
+        match write.step:
+            case Step.ASK | Step.RECORD:
+                return decided
+            case Step.RELEASE | Step.EXTRA:
+                given_back = write.gang in self.withdrawals or translate.conditions(status).get("Evicted")
+                return not given_back and int((status.get("admission") or {}).get("round") or 0) == write.round
+            case Step.RESUME:
+                return (owner := self._view.owner(group)) is not None and owner.spec.suspend
+            case _:
+                return True
+
     # ---- what an answer means
 
     def on_reply(self, write: Write, reply: object) -> list[Change]:

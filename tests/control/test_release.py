@@ -159,6 +159,25 @@ def test_a_gang_that_ran_before_we_knew_it_gets_its_extras(tiny: Tiny) -> None:
     assert '"slot":1' in tiny.get(foreign.PODS, "ns", "p")["metadata"]["annotations"]["queuectl.io/admission"]
 
 
+def test_releases_that_wait_for_their_turn_are_not_sent_once_the_gang_is_given_back_or_gone(tiny: Tiny) -> None:
+    """A slow API server may leave hundreds of them queued; each would start a pod that is on its way out."""
+    admitted(tiny)
+    while (waiting := tiny.next())[0].step is not Step.RELEASE:
+        assert all(map(tiny.release.due, waiting))
+        tiny.send(waiting[0])
+    assert [w.step for w in waiting] == [Step.RELEASE] * 3
+    assert all(map(tiny.release.due, waiting))
+    give_back(tiny)
+    assert not any(map(tiny.release.due, waiting))
+    evicted = tiny.next()[0]
+    assert tiny.release.due(evicted)
+    tiny.send(evicted)
+    assert not any(map(tiny.release.due, [*waiting, evicted]))
+    meta = tiny.group()["metadata"]
+    tiny.drop(foreign.POD_GROUPS, "ns", meta["name"])
+    assert not any(map(tiny.release.due, waiting))
+
+
 def test_all_started_is_noted_once_and_the_end_is_written(tiny: Tiny) -> None:
     """Note when all run, finish when the Job is complete."""
     pods = admitted(tiny)

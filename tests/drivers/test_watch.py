@@ -62,15 +62,22 @@ def brief(event: Event) -> str:
 
 
 async def collect(cluster: KubeCluster, since: str | None, kind: Kind = PODS) -> tuple[list[str], Exception | None]:
-    """All events in short, and how the stream ended."""
+    """All events in short, and how the stream ended; without the bookmark that must stand where a watch was opened."""
     seen: list[str] = []
+    ended: Exception | None = None
     try:
         async with aclosing(cluster.watch(kind, since)) as events:
             async for event in events:
                 seen.append(brief(event))  # noqa: PERF401  what came before an exception counts
     except (Expired, Refused, Throttled, Unreachable) as error:
-        return seen, error
-    return seen, None
+        ended = error
+    if since is not None and seen:
+        assert seen.pop(0) == f"~{since}"
+    for at, one in enumerate(seen):
+        if one.startswith("=") and seen[at + 1 : at + 2] == [f"~{one[1:]}"]:  # a list by pages, and then a watch
+            del seen[at + 1]
+            break
+    return seen, ended
 
 
 async def test_initial_state_and_what_follows(server: FakeServer, cluster: KubeCluster) -> None:
@@ -178,6 +185,7 @@ async def test_one_bad_object_harms_nobody(server: FakeServer, cluster: KubeClus
 async def test_what_can_be_read_of_a_bad_object(server: FakeServer, cluster: KubeCluster) -> None:
     server.then(stream(line("ADDED", BROKEN)))
     async with aclosing(cluster.watch(PODS, "1")) as events:
+        assert await anext(events) == Bookmark("1")
         event = await anext(events)
     assert isinstance(event, Malformed)
     assert (event.namespace, event.name, event.uid) == ("n", "bad", "ub")
@@ -250,6 +258,13 @@ async def test_silence_ends_a_stream_within_the_configured_time(server: FakeServ
 
     server.script = [mute]  # not even headers
     assert isinstance((await collect(cluster, "1"))[1], Unreachable)
+
+
+async def test_a_watch_says_that_it_is_open_before_anything_happens(server: FakeServer, cluster: KubeCluster) -> None:
+    """Nothing may happen on it for minutes, and that is no reason to take the view of the cluster for old."""
+    server.then(stream())
+    async with aclosing(cluster.watch(PODS, "7")) as events:
+        assert await anext(events) == Bookmark("7")
 
 
 async def test_an_event_larger_than_any_buffer(server: FakeServer, cluster: KubeCluster) -> None:

@@ -77,6 +77,8 @@ async def _stream(
     query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds), **query}
     path, decode, lines = kind.path(), decoders(kind.type).line, Lines()
     async with session.open("GET", path, query) as response:
+        if not initial:
+            yield Bookmark(str(query["resourceVersion"]))  # it is live, though the first event may be minutes away
         while True:
             # Initial events flow without a pause; afterwards nothing may happen for as long as the watch lasts.
             async with asyncio.timeout(timing.opening if initial else seconds + timing.silence):
