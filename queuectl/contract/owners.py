@@ -24,12 +24,15 @@ class Size(Struct, frozen=True):
 
 
 class Owner(Struct, frozen=True):
-    """One row: its resource, how it lets go of its pods, and how many it makes."""
+    """One row: its resource, how it lets go of its pods, and how many it makes.
+
+    ``remaining`` is how many pods are still to succeed where each makes room for the next, None where no next one comes.
+    """
 
     kind: Kind
     give_back: GiveBack
     parallelism: Callable[[Any], int]
-    succeeded: Callable[[Any], int]
+    remaining: Callable[[Any], int | None]
     suspended: Callable[[Any], bool]
     finished: Callable[[Any], bool]
 
@@ -44,6 +47,13 @@ def _job_parallelism(job: Job) -> int:
     return parallelism if job.spec.completions is None else min(parallelism, job.spec.completions)
 
 
+def _job_remaining(job: Job) -> int | None:
+    """A Job with more completions than parallelism replaces each pod that succeeds, until all have."""
+    if job.spec.completions is None or job.spec.completions <= _job_parallelism(job):
+        return None
+    return max(job.spec.completions - job.status.succeeded, 0)
+
+
 def _job_finished(job: Job) -> bool:
     return any(c.type in ("Complete", "Failed") and c.status == "True" for c in job.status.conditions or ())
 
@@ -52,7 +62,7 @@ JOB = Owner(
     kind=JOBS,
     give_back=GiveBack.SUSPEND,
     parallelism=_job_parallelism,
-    succeeded=lambda job: job.status.succeeded,
+    remaining=_job_remaining,
     suspended=lambda job: job.spec.suspend,
     finished=_job_finished,
 )
@@ -60,13 +70,18 @@ OWNERS: dict[tuple[str, str], Owner] = {("batch/v1", "Job"): JOB}
 
 
 def size(owner: Owner, obj: Any) -> Size:
-    """Gang size of an owner: 1 unless annotated (``all`` = its parallelism). Raises InvalidAnnotation."""
+    """Gang size of an owner: 1 unless annotated (``all`` = its parallelism), and never more than what is still to be done.
+
+    Raises InvalidAnnotation.
+    """
     maximum = max(owner.parallelism(obj), 1)
+    remaining = owner.remaining(obj)
+    left = maximum if remaining is None else max(min(maximum, remaining), 1)
     text = (obj.metadata.annotations or {}).get(names.MIN_MEMBER)
     if text is None:
-        return Size(1, maximum)
+        return Size(1, left)
     if text == "all":
-        return Size(maximum, maximum)
+        return Size(left, left)
     # at most 6 digits: larger than any gang, and no integer that takes long to parse
     if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text) >= 1):
         raise InvalidAnnotation(
@@ -74,7 +89,7 @@ def size(owner: Owner, obj: Any) -> Size:
         )
     if int(text) > maximum:
         raise InvalidAnnotation(f"annotation {names.MIN_MEMBER}: {text} is more than the owner's {maximum} pods")
-    return Size(int(text), maximum)
+    return Size(min(int(text), left), left)
 
 
 def shorten(text: str, limit: int = 40) -> str:

@@ -123,6 +123,7 @@ def gang(group: Custom, owner: Job | None, shapes: Shapes, priority: int, confli
         "handled": str(requeue.get("requested") or ""),
         "give_back": table.give_back if table is not None else GiveBack.NONE,
         "resumes": owner is not None and table is not None and table.suspended(owner),
+        "rolling": owner is not None and table is not None and table.remaining(owner) is not None,
         "best_effort": _annotation(owner, meta, names.BEST_EFFORT) == "true",
     }
     blocked: list[Misfit] = []

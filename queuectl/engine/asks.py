@@ -60,13 +60,13 @@ def places(standing: Standing, fit: Fit, slots: tuple[tuple[int, ...], ...]) -> 
 
 
 def extra_slots(standing: Standing) -> tuple[tuple[int, str], ...]:
-    """(slot, member) of gated members beyond the core that were promised nothing yet, by slot."""
-    core = set(standing.core())
+    """(slot, member) of gated members beyond what was admitted that were promised nothing yet, by slot."""
+    promised = standing.promised()
     return tuple(
         sorted(
             (slot, uid)
             for uid, slot in standing.slot_of.items()
-            if slot not in core
+            if slot not in promised
             and standing.members[uid].stage is Stage.GATED
             and not standing.members[uid].leaving
             and uid not in standing.extras

@@ -147,7 +147,7 @@ class Engine:
             self._stuck.discard(uid)
             return
         gang = standing.gang
-        asks = gang is not None and (standing.waiting or gang.maximum > gang.minimum)
+        asks = gang is not None and (standing.waiting or gang.maximum > gang.minimum or bool(extra_slots(standing)))
         standing.blockers = self._blockers(standing) if asks else ()
         self._stamp(standing)
         self._offer(uid, self._wanted(standing))

@@ -26,7 +26,7 @@ def blockers(
     filler = standing.filler()
     core = standing.core()
     shapes = [standing.shape_of(slot, filler.get(slot)) for slot in core]
-    if (have := sum(shape is not None for shape in shapes)) < len(core):
+    if standing.waiting and (have := sum(shape is not None for shape in shapes)) < len(core):
         found.append(Misfit(Reason.WAITING_FOR_MEMBERS, CountEvidence(len(core), have)))
     members = [filler[slot] for slot in core if slot in filler]
     texts = [(Reason.FOREIGN_GATE, gate) for member in members for gate in member.foreign_gates]

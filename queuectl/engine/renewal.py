@@ -74,6 +74,7 @@ def _untold(standing: Standing, home: dict[int, str]) -> list[tuple[int, Member]
         (slot, member)
         for slot, member in sorted(standing.filler().items())
         if slot in home
+        and slot not in standing.shed
         and slot in standing.charges
         and member.stage is Stage.GATED
         and not member.leaving

@@ -15,8 +15,8 @@ from queuectl.model.gangs import Member, Role, Shape, Stage
 def match(standing: Standing) -> tuple[dict[str, int], frozenset[int]]:
     """Member → slot, and the slots closed by members that have succeeded. O(members × log + slots).
 
-    Failed members fill nothing. Without a record, members on their way out fill nothing either: they belong to a round
-    that was given back. A pure function of the standing, whatever the order of arrival.
+    Failed members fill nothing, and succeeded ones of a rolling gang neither. Without a record, members on their way out
+    fill nothing either: they belong to a round that was given back. A pure function of the standing, whatever the order of arrival.
     """
     gang = standing.gang
     if gang is None:
@@ -26,7 +26,9 @@ def match(standing: Standing) -> tuple[dict[str, int], frozenset[int]]:
         (
             one
             for one in standing.members.values()
-            if one.stage is not Stage.FAILED and not (one.leaving and standing.placed is None)
+            if one.stage is not Stage.FAILED
+            and not (gang.rolling and one.stage is Stage.SUCCEEDED)
+            and not (one.leaving and standing.placed is None)
         ),
         key=lambda one: (one.stage is Stage.GATED, one.leaving and one.stage is Stage.GATED, one.created, one.uid),
     )

@@ -61,6 +61,9 @@ class Standing(Struct, kw_only=True):
     slot_of: dict[str, int] = field(default_factory=dict)
     moved: dict[int, str] = field(default_factory=dict)  # slots of the record that now live on another node
     filled: set[int] = field(default_factory=set)  # slots that a released member has held
+    shed: set[int] = field(
+        default_factory=set
+    )  # slots of the record that the gang shrank away: room that is no longer ours
     reshaped: set[int] = field(default_factory=set)  # slots whose member turned out unlike what was charged
     told: set[str] = field(default_factory=set)  # members named in an Admit or AdmitExtra
     extras: dict[str, Extra] = field(default_factory=dict)
@@ -131,6 +134,12 @@ class Standing(Struct, kw_only=True):
             slots.extend(range(offset, offset + role.minimum))
             offset += role.maximum
         return tuple(slots)
+
+    def promised(self) -> set[int]:
+        """The slots that the admission covers: those of its record, else (of a gang that ran before we knew it) the core."""
+        if self.placed is None:
+            return set(self.core())
+        return {place.slot for place in self.placed.places} - self.shed
 
     def shape_of(self, slot: int, member: Member | None) -> Shape | None:
         """What a slot is charged: its member's shape, else the template's, else what was charged before or a peer's."""

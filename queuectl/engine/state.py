@@ -154,6 +154,8 @@ class State:
         if standing.gang is None or standing.round != (standing.placed.round if standing.placed else 0):
             _forget_round(standing)
         standing.slot_of, standing.closed = match(standing)
+        if standing.gang is not None and standing.gang.roles and standing.placed is not None:
+            standing.shed |= {p.slot for p in standing.placed.places if standing.role_of(p.slot) is None}
         self._recharge(standing, _charges(standing))
         standing.phase = _phase(standing)
         if standing.gang is None and not standing.members:
@@ -273,7 +275,7 @@ def _record(standing: Standing) -> Record | None:
 def _forget_round(standing: Standing) -> None:
     standing.round = standing.placed.round if standing.placed else 0
     standing.slot_of, standing.moved, standing.extras = {}, {}, {}
-    standing.filled, standing.told, standing.reshaped = set(), set(), set()
+    standing.filled, standing.told, standing.reshaped, standing.shed = set(), set(), set(), set()
     standing.barred, standing.broken = set(), None
     standing.withdrawn = standing.stuck = standing.unanswered = False
 
@@ -296,7 +298,7 @@ def _charges(standing: Standing) -> dict[int | str, Charge]:
         if (role := standing.role_of(slot)) is not None:
             peers.setdefault(role.name, filler[slot].shape)
     for place in standing.placed.places if standing.placed else ():
-        if place.slot in target or place.slot in standing.closed:
+        if place.slot in target or place.slot in standing.closed or place.slot in standing.shed:
             continue
         shape = standing.shape_of(place.slot, filler.get(place.slot))
         if shape is None and (role := standing.role_of(place.slot)) is not None:

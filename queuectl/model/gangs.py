@@ -97,7 +97,8 @@ class Gang(Struct, frozen=True, kw_only=True):
     ``blocked`` holds what the wire already says against it (held, suspended, invalid). ``record`` is the admission
     in its status, None when there is none. ``evicted`` is true while it is being given back. ``requested`` changes when
     somebody asks for a requeue by hand; ``handled`` is the last value of it that was acted on, as the status tells it
-    after a restart. ``lone`` is a group of one without a PodGroup object.
+    after a restart. ``lone`` is a group of one without a PodGroup object. ``rolling`` is true where a member that succeeds
+    leaves its slot to the next one (more completions than slots).
     """
 
     uid: str
@@ -122,6 +123,7 @@ class Gang(Struct, frozen=True, kw_only=True):
     resumes: bool = False
     best_effort: bool = False
     lone: bool = False
+    rolling: bool = False
     blocked: tuple[Misfit, ...] = ()
 
     @property
