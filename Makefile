@@ -32,7 +32,7 @@ lint: venv ## style, types, architecture
 	@$(BIN)/lint-imports
 
 test: lint ## everything that CI runs; with the real control plane where it is built or RIG=require
-	@if [ "$(RIG)" = require ]; then $(BIN)/python -m tests.rig.build; fi
+	@if [ "$(RIG)" = require ]; then $(BIN)/python -m tests.rig.build --kubectl; fi
 	@SAMPLE=1 $(MAKE) --no-print-directory proof-release
 	@$(BIN)/python -m pytest -q
 

@@ -41,11 +41,13 @@ class Configuration(BaseModel):
     backoff: Duration = 30_000
     """Wait after the first give-back; doubles with each."""
     backoff_limit: Duration = 3_600_000
+    """The wait never doubles beyond this."""
     max_requeues: Annotated[int, Field(ge=0, le=1000)] = 5
     """Given back more often than this, a gang is deactivated until it is edited or requeued by hand."""
     lease_duration: Duration = 15_000
     """How long the others wait for a leader that went silent; whole seconds, at least 2."""
     lease_namespace: str = "queuectl-system"
+    """Namespace of the Lease; the policies must know it too: `queuectl crds --namespace`."""
     in_flight: Annotated[int, Field(ge=1, le=256)] = 16
     """Writes on their way at once."""
     blocker_interval: Duration = 30_000

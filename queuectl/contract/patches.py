@@ -257,7 +257,7 @@ def returned(group: Custom, fence: int, now: int, reason: str) -> Body:
 
 
 def reset(group: Custom, fence: int, now: int) -> Body:
-    """A waiting gang that somebody requeued by hand: no back-off, no count, active again."""
+    """A waiting gang that somebody requeued by hand or edited: no back-off, no count, active again."""
     requeue = {"count": 0, "notBefore": None, "reason": "Requested", "requested": _requested(group)}
     changes = {"Deactivated": (False, "Requested", "")}
     return _status(group, fence, {"conditions": conditions(group.status, changes, now), "requeue": requeue})

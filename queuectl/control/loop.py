@@ -239,12 +239,17 @@ class Controller:
                         "admit", extra={"gang": action.gang, "round": action.round, "pods": len(action.assignments)}
                     )
                 case AdmitExtra():
-                    log.info("admit extra", extra={"gang": action.gang, "member": action.member, "node": action.node})
+                    log.info("admit extra", extra=self._named(action.gang, member=action.member, node=action.node))
                 case Withdraw():
-                    details = {"gang": action.gang, "round": action.round, "cause": action.cause.value}
+                    details = self._named(action.gang, round=action.round, cause=action.cause.value)
                     log.warning("give back: %s", action.detail, extra=details)
                 case Refuse():
                     self._blockers.refuse(action.gang, action.misfits)
+
+    def _named(self, uid: str, **more: object) -> dict[str, object]:
+        """Fields of a log line about a gang: its UID, and its name as people know it."""
+        gang = self.source.gang(uid)
+        return {"gang": uid, "object": f"{gang.namespace}/{gang.name}" if gang is not None else "", **more}
 
     def _write(self, wall: int, now: float) -> list[float]:
         """Offer every write that is called for; returns when (seconds from now) to look again."""

@@ -151,6 +151,9 @@ class Release:
         elif record is not None:
             yield from self._complete(gang, group, owner, record, fence, now)
         else:
+            if flags.get("Deactivated") and int(status.get("observedGeneration") or 0) < group.metadata.generation:
+                yield self._on_group(Step.RESET, gang, group, patches.reset(group, fence, now))  # edited: tried again
+                return
             step = (owner.metadata.annotations or {}).get(names.SUSPENSION) if owner is not None else None
             if owner is not None and owner.spec.suspend and step == f"{status.get('round') or 0}:suspended":
                 # Alone: a record made meanwhile would take this resume for its own, and later the user's suspend too.

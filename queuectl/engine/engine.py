@@ -87,7 +87,7 @@ class Engine:
             return self._said(standing)
         found = list(self._blockers(standing))
         reasons = {misfit.reason for misfit in found}
-        if not reasons & {Reason.WAITING_FOR_MEMBERS, Reason.UNKNOWN_LEVEL}:
+        if standing.gang.roles and not reasons & {Reason.WAITING_FOR_MEMBERS, Reason.UNKNOWN_LEVEL}:
             request, _ = core_request(standing)
             branch = self._state.branches.branches.get(standing.gang.queue)
             if branch is not None:

@@ -35,7 +35,8 @@ def blockers(
     texts += [(Reason.UNKNOWN_LEVEL, level) for level in levels(standing) if not known(level)]
     texts += [(Reason.INVALID_REQUEST, UNPINNABLE) for member in members if not member.pinnable]
     found += [Misfit(reason, TextEvidence(what)) for reason, what in dict.fromkeys(texts)]
-    if gang.requeues > settings.max_requeues:
+    deactivated = any(misfit.reason is Reason.DEACTIVATED for misfit in gang.blocked)
+    if gang.requeues > settings.max_requeues and not deactivated:
         found.append(Misfit(Reason.DEACTIVATED, CountEvidence(settings.max_requeues, gang.requeues)))
     elif now < gang.not_before:
         found.append(Misfit(Reason.BACKOFF, CountEvidence(gang.not_before, gang.requeues)))

@@ -16,7 +16,8 @@ def match(standing: Standing) -> tuple[dict[str, int], frozenset[int]]:
     """Member → slot, and the slots closed by members that have succeeded. O(members × log + slots).
 
     Failed members fill nothing, and succeeded ones of a rolling gang neither. Without a record, members on their way out
-    fill nothing either: they belong to a round that was given back. A pure function of the standing, whatever the order of arrival.
+    fill nothing either: they belong to a round that was given back. A pure function of the standing, whatever the order
+    of arrival.
     """
     gang = standing.gang
     if gang is None:

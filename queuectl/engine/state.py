@@ -319,6 +319,8 @@ def _phase(standing: Standing) -> Phase:
         return Phase.FINISHED
     if gang.evicted:
         return Phase.LEAVING
+    if standing.placed is None and not gang.roles:  # no PodGroup, or one that cannot be used: only what runs counts
+        return Phase.RUNNING if any(member.stage in LIVE for member in standing.members.values()) else Phase.PENDING
     core = [slot for slot in standing.core() if slot not in standing.closed]
     filler = standing.filler()
     stages = [filler[slot].stage if slot in filler else Stage.GATED for slot in core]

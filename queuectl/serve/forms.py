@@ -20,8 +20,8 @@ NEAREST, LOOKED_AT = 3, 2000  # names offered after a 404; names compared for it
 
 
 def public_phase(gang: GangView) -> str:
-    """The published word for the engine's phase. A gang without slots and places waits: for its PodGroup to be usable."""
-    if gang.phase == "Pending" or (gang.minimum == 0 and not gang.nodes and gang.phase == "Running"):
+    """The published word for the engine's phase."""
+    if gang.phase == "Pending":
         return "Deactivated" if any(misfit.reason is Reason.DEACTIVATED for misfit in gang.misfits) else "Pending"
     return _PUBLIC.get(gang.phase, "Admitted")
 

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from queuectl.contract.times import to_wire
 from queuectl.control.loop import Controller
 from queuectl.engine.view import GangView, QueueView, View
-from queuectl.model.reasons import Misfit, Reason, by_dominance
+from queuectl.model.reasons import Reason, by_dominance
 from queuectl.serve import forms, objects
 
 MAX_AGE = 0.5  # seconds for which a view is used again, so that eager readers cannot keep the loop from deciding
@@ -169,7 +169,7 @@ class World:
         source = self.controller.source
         gang = source.gang(view.uid)
         members = [source.pods[uid].member for uid in source.members.get(view.uid, ()) if uid in source.pods]
-        words = [objects.blocker(misfit) for misfit in by_dominance(self._misfits(view))[:1]]
+        words = [objects.blocker(misfit) for misfit in by_dominance(view.misfits)[:1]]
         return objects.Gang(
             metadata=objects.Metadata(name=view.name, namespace=view.namespace, uid=view.uid),
             owner=self._owner(view.uid),
@@ -195,16 +195,11 @@ class World:
             pods=[forms.pod(member) for member in sorted(members, key=forms.by_rank)] if pods else UNSET,
         )
 
-    def _misfits(self, view: GangView) -> tuple[Misfit, ...]:
-        """What is known against it. A gang without slots (no PodGroup, or one that cannot be used) says why itself."""
-        gang = self.controller.source.gang(view.uid)
-        return view.misfits or (gang.blocked if gang is not None and not gang.roles else ())
-
     def explain(self, view: GangView) -> objects.Explanation:
         """Why it waits, or where it runs."""
         gang = self.describe(view)
         queues = {queue.name: queue for queue in self.view().queues}
-        misfits = by_dominance(self.controller.explain(view.uid) or self._misfits(view))
+        misfits = by_dominance(self.controller.explain(view.uid) or view.misfits)
         return objects.Explanation(
             as_of=to_wire(self._as_of),
             leading=self.controller.leading,

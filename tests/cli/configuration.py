@@ -14,10 +14,6 @@ from queuectl.contract import config
 from queuectl.contract.config import Configuration
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
-MORE = {  # what the model does not say
-    "backoff_limit": "The wait never doubles beyond this.",
-    "lease_namespace": "Namespace of the Lease; the policies must know it too: `queuectl crds --namespace`.",
-}
 BEGIN, END = "<!-- settings: generated -->\n", "<!-- end of settings -->\n"
 
 
@@ -49,7 +45,7 @@ def duration(milliseconds: int) -> str:
 
 def table() -> str:
     """Markdown."""
-    known = MORE | meanings()
+    known = meanings()
     lines = ["| setting | default | meaning |", "|---|---|---|"]
     for name, field in Configuration.model_fields.items():
         is_duration = any(isinstance(part, BeforeValidator) for part in field.metadata)

@@ -232,6 +232,27 @@ def test_requeue_by_hand_of_a_waiting_gang_only_clears_its_status(tiny: Tiny) ->
     assert (gang.requested == gang.handled, gang.requeues, gang.blocked) == (True, 0, ())
 
 
+def test_an_edited_gang_that_was_deactivated_is_tried_again(tiny: Tiny) -> None:
+    """Deactivated until edited: the edit clears the count, once."""
+    tiny.job("train", 2)
+    tiny.settle()
+    group = tiny.group()
+    group["metadata"]["generation"] = 3
+    group["status"] = {
+        "observedGeneration": 3,
+        "requeue": {"count": 6},
+        "conditions": [{"type": "Deactivated", "status": "True", "lastTransitionTime": "2026-11-30T10:00:00Z"}],
+    }
+    tiny.put(foreign.POD_GROUPS, group)
+    assert tiny.settle() == []
+    group["metadata"]["generation"] = 4
+    tiny.put(foreign.POD_GROUPS, group)
+    assert tiny.settle() == [Step.RESET]
+    gang = tiny.source.gang(group["metadata"]["uid"])
+    assert gang is not None
+    assert (gang.requeues, gang.blocked) == (0, ())
+
+
 def test_a_lost_race_is_recorded_again_on_the_new_version(tiny: Tiny) -> None:
     """Somebody labelled the PodGroup: its spec is still the one decided on."""
     admitted(tiny)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from queuectl.model.gangs import Role
+from queuectl.engine.engine import Engine
+from queuectl.engine.standing import Phase
+from queuectl.model.changes import GangSeen
+from queuectl.model.gangs import Gang, Role
+from queuectl.model.plan import Refuse
 from queuectl.model.queues import QueueState
 from queuectl.model.reasons import (
     CountEvidence,
@@ -153,3 +157,15 @@ def test_the_view_counts_and_places() -> None:
     ]
     top = next(one for one in view.queues if one.name == "top")
     assert (dict(top.pending)[GPU], dict(top.usage)[GPU], top.gangs_pending, top.gangs_running) == (3_000, 32_000, 2, 1)
+
+
+def test_a_gang_without_roles_waits_with_its_reason() -> None:
+    """No PodGroup, or one that cannot be used: nothing to place, but a reason to tell; what runs of it counts as running."""
+    bad = Misfit(Reason.INVALID_REQUEST, TextEvidence("spec.minMember: must not be above maxMember"))
+    engine = Engine()
+    engine.observe(GangSeen(Gang(uid="g", namespace="ns", name="bad", queue="q", roles=(), blocked=(bad,))))
+    (refuse,) = engine.decide(0).actions
+    assert isinstance(refuse, Refuse)
+    assert bad in refuse.misfits
+    assert engine.explain("g")[0] == bad
+    assert engine.view().gangs[0].phase is Phase.PENDING
