@@ -148,8 +148,9 @@ def _hold(pod: Mapping[str, Any], event: Event, holding: dict[str, tuple[str, in
     if before is not None:
         used[before[0]] -= before[1]
     node = pod["spec"].get("nodeName") or pinned(pod)
-    by_force = pod["metadata"].get("deletionGracePeriodSeconds") == 0 and not pod["metadata"].get("finalizers")
-    gone = event.verb == "delete" and (by_force or pod["metadata"].get("deletionTimestamp") is None)
+    # A pod whose grace is over goes with the write that leaves it without a finalizer.
+    over_and_free = pod["metadata"].get("deletionGracePeriodSeconds") == 0 and not pod["metadata"].get("finalizers")
+    gone = over_and_free or (event.verb == "delete" and pod["metadata"].get("deletionTimestamp") is None)
     unbound_and_leaving = pod["metadata"].get("deletionTimestamp") and not pod["spec"].get("nodeName")
     over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     if gated(dict(pod)) or not node or over or gone or unbound_and_leaving:
