@@ -54,10 +54,11 @@ def pin(terms: Sequence[SelectorTerm] | None, node: str) -> list[Body]:
 def release(
     uid: str, version: str, terms: Sequence[SelectorTerm] | None, node: str, fence: int, record: str | None = None
 ) -> Body:
-    """Pin a pod to its node and remove our gate, in one patch. ``record`` rides along where the pod carries its own."""
-    annotations = {names.FENCE: str(fence)}
-    if record is not None:
-        annotations[names.RECORD] = record
+    """Pin a pod to its node and remove our gate, in one patch. ``record`` rides along where the pod carries its own.
+
+    Where it does not, whatever stands in that place goes: somebody else wrote it.
+    """
+    annotations = {names.FENCE: str(fence), names.RECORD: record}
     return {
         "metadata": {"uid": uid, "resourceVersion": version, "annotations": annotations},
         "spec": {

@@ -14,7 +14,7 @@ from queuectl.contract.foreign import Custom, Job, Meta, Node, NodeSelector, Pod
 from queuectl.contract.owners import JOB, InvalidAnnotation, Owner, shorten, size
 from queuectl.contract.shapes import Shapes, vector
 from queuectl.contract.times import from_wire
-from queuectl.contract.v1alpha1 import InvalidObject, parse_slots, validate
+from queuectl.contract.v1alpha1 import MAX_MEMBERS, InvalidObject, parse_slots, validate
 from queuectl.model import gangs, queues, topology
 from queuectl.model.gangs import Gang, GiveBack, Member, Place, Record, Role, Stage
 from queuectl.model.quantity import QuantityError, parse
@@ -22,6 +22,8 @@ from queuectl.model.reasons import Misfit, Reason, TextEvidence
 from queuectl.model.resources import unit
 
 ROOT = "root"
+_RECORD_LENGTH = 600  # characters of a pod's own record: ours have about 100 and a node's name
+_ROUNDS = 1_000_000_000
 
 
 def invalid(message: str) -> Misfit:
@@ -142,6 +144,9 @@ def gang(group: Custom, owner: Job | None, shapes: Shapes, priority: int, confli
             minimum, maximum = sizes.minimum, sizes.maximum
         except InvalidAnnotation as problem_of_size:
             blocked.append(invalid(str(problem_of_size)))
+            # Scaled below its gang, it makes no more pods than that: what it held beyond is free.
+            maximum = max(table.parallelism(owner), 1)
+            minimum = min(minimum, maximum)
     if spec.roles:
         roles = tuple(
             Role(
@@ -317,10 +322,11 @@ def member(pod: Pod, gang_uid: str, shapes: Shapes) -> Member:
         shape=shapes.of(spec),
         stage=stage,
         role=labels.get(names.ROLE_LABEL, ""),
-        rank=int(index) if index is not None and index.isdigit() else None,
+        rank=_number(index, MAX_MEMBERS),
         node=intern(spec.node_name) if spec.node_name else None,
         pinned=pinned(required) if stage is Stage.RELEASED else None,
-        record=pod_record(annotations.get(names.RECORD)),
+        # Ours comes with the write that takes the gate away: what a gated pod carries, somebody else wrote.
+        record=None if stage is Stage.GATED else pod_record(annotations.get(names.RECORD)),
         foreign_gates=tuple(sorted(name for name in gates if name != names.GATE)),
         leaving=meta.deletion_timestamp is not None,
         created=from_wire(meta.creation_timestamp),
@@ -361,15 +367,24 @@ def pinnable(required: NodeSelector | None) -> bool:
 
 
 def pod_record(text: str | None) -> Record | None:
-    """The admission that a pod carries itself (group of one, extra, replacement); None when absent or unreadable."""
-    if not text:
+    """The admission that a pod carries itself; None when absent or unreadable, for its owner may write there too."""
+    if not text or len(text) > _RECORD_LENGTH:
         return None
     try:
         found = json.loads(text)
-        place = Place(int(found.get("slot", 0)), str(found["node"]))
-        return Record(int(found["round"]), (place,), from_wire(str(found.get("decidedAt", ""))))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        slot, round_ = _number(str(found["slot"]), MAX_MEMBERS), _number(str(found["round"]), _ROUNDS)
+        if slot is None or round_ is None:
+            return None
+        return Record(round_, (Place(slot, str(found["node"])),), from_wire(str(found.get("decidedAt", ""))))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
+
+
+def _number(text: str | None, limit: int) -> int | None:
+    """A plain number below ``limit``, None for anything else that strangers may have written."""
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > 10:
+        return None
+    return number if (number := int(text)) < limit else None
 
 
 def _trouble(pod: Pod) -> str:

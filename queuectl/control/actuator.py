@@ -77,7 +77,6 @@ class Actuator:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _send(self, write: Write) -> None:
-        reply: object
         try:
             if not self._fresh():
                 self.ledger.dropped(write.target)
@@ -85,15 +84,20 @@ class Actuator:
             if not self._release.due(write):
                 self.ledger.dropped(write.target)
                 self._source.touched.add(write.gang)
-                self._observe([])
-                return
-            reply = await self._request(write)
-            self._note(write, reply)
-            changes = self._release.on_reply(write, reply)
+                changes = []
+            else:
+                reply = await self._request(write)
+                self._note(write, reply)
+                changes = self._release.on_reply(write, reply)
         except Fenced as problem:
             self.fenced = problem
             self._observe([])
             return
+        except Exception:
+            self.ledger.failed(
+                write.target, self._clock.monotonic()
+            )  # a bug of ours holds up this object, not for ever
+            raise
         finally:
             self.outstanding[write.gang] -= 1
             if not self.outstanding[write.gang]:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 FIRST_RETRY = 0.2  # seconds; doubles with every failure in a row
 LAST_RETRY = 30.0
+FORGET = 300.0  # seconds after which failures no longer count as in a row: most of these objects are gone
 
 Target = tuple[str, str, str]
 """(plural, namespace, name): an object. Its status counts as the same object, for they share a version."""
@@ -69,5 +70,7 @@ class Ledger:
 
     def next_due(self, now: float) -> float | None:
         """When (monotonic seconds) the next of those that must wait may be written again; those that already may do not count."""
+        for target in [target for target, f in self._failed.items() if f.until < now - FORGET]:
+            del self._failed[target]
         waiting = (f.until for target, f in self._failed.items() if f.until > now and target not in self._flying)
         return min(waiting, default=None)

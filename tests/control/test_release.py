@@ -41,6 +41,7 @@ def test_a_gated_job_is_recorded_before_any_gate_goes(tiny: Tiny) -> None:
     assert (admission["round"], admission["fence"], tiny.group()["status"]["fence"]) == (1, 7, 7)
     pod = tiny.get(foreign.PODS, "ns", "train-0-a")
     assert pod["spec"]["schedulingGates"] == []
+    assert "queuectl.io/admission" not in pod["metadata"]["annotations"]
     assert pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] == {
         "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}]
     }

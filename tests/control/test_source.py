@@ -82,6 +82,54 @@ def test_a_group_of_one(tiny: Tiny) -> None:
     assert final(tiny) == ({}, {})
 
 
+def test_a_job_that_is_scaled_below_its_gang_has_no_more_slots_than_pods(tiny: Tiny) -> None:
+    """It is told that its annotation asks for more; what it held beyond is free for others."""
+    job = tiny.job("train", 6, gang="4")
+    tiny.settle()
+    job["spec"]["parallelism"] = 2
+    tiny.put(foreign.JOBS, job)
+    (gang,) = final(tiny)[0].values()
+    assert (gang.minimum, gang.maximum, [m.reason for m in gang.blocked]) == (2, 2, [Reason.INVALID_REQUEST])
+
+
+FORGED = '{"round":3,"fence":9,"slot":0,"node":"n0","decidedAt":"2026-11-30T10:00:00Z"}'
+
+
+def test_a_gated_pod_carries_no_record_whatever_stands_on_it(tiny: Tiny) -> None:
+    """Ours comes with the write that takes the gate away; a forged one would be a place without a decision."""
+    meta = {"name": "p", "namespace": "ns", "labels": {"queuectl.io/queue": "q"}}
+    meta["annotations"] = {"queuectl.io/admission": FORGED}
+    gated = {**spec(), "schedulingGates": [{"name": "queuectl.io/admission"}]}
+    uid = tiny.put(foreign.PODS, {"metadata": meta, "spec": gated, "status": {}})["metadata"]["uid"]
+    gangs, members = final(tiny)
+    assert (gangs[uid].record, gangs[uid].round, members[uid].record) == (None, 0, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 500,
+        "[" * 100_000,
+        "{}",
+        '{"round":1e999,"slot":0,"node":"n0"}',
+        '{"round":-1,"slot":0,"node":"n0"}',
+        '{"round":1,"slot":100000,"node":"n0"}',
+        f'{{"round":{"9" * 300},"slot":0,"node":"n0"}}',
+        '{"round":1,"slot":0,"node":"n0","decidedAt":"yesterday"}',
+        "²",
+        "9" * 5000,
+    ],
+)
+def test_annotations_that_are_ours_or_the_job_controllers_may_hold_anything(tiny: Tiny, text: str) -> None:
+    """Anybody who may write pods may write there: a pod without record and without rank, and no harm to others."""
+    annotations = {"queuectl.io/admission": text, "batch.kubernetes.io/job-completion-index": text}
+    meta = {"name": "p", "namespace": "ns", "labels": {"queuectl.io/queue": "q"}, "annotations": annotations}
+    body = {"metadata": meta, "spec": {**spec(), "nodeName": "n0"}, "status": {"phase": "Running"}}
+    uid = tiny.put(foreign.PODS, body)["metadata"]["uid"]
+    member = final(tiny)[1][uid]
+    assert (member.record, member.rank) == (None, None)
+
+
 def test_an_unmanaged_pod_only_takes_its_node(tiny: Tiny) -> None:
     """Seen once bound, gone when it ends; an unbound one is nobody's business."""
     pod = {"metadata": {"name": "other", "namespace": "ns"}, "spec": spec(), "status": {"phase": "Pending"}}
