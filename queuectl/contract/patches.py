@@ -184,7 +184,13 @@ def record(group: Custom, round_: int, decided_at: int, places: Sequence[Place],
                 },
                 decided_at,
             ),
-            "requeue": {**(status.get("requeue") or {}), "reason": "", "suspendedByUs": resumes},
+            # A requeue asked for while it waited is answered by this: after a restart it must not end what runs.
+            "requeue": {
+                **(status.get("requeue") or {}),
+                "reason": "",
+                "suspendedByUs": resumes,
+                "requested": _requested(group),
+            },
             "admission": {
                 "round": round_,
                 "fence": fence,

@@ -179,6 +179,21 @@ def test_releases_that_wait_for_their_turn_are_not_sent_once_the_gang_is_given_b
     assert not any(map(tiny.release.due, waiting))
 
 
+def test_a_requeue_asked_for_while_it_waited_does_not_end_it_after_a_restart(tiny: Tiny) -> None:
+    """The admission is the answer, and says so where a restart reads it."""
+    tiny.job("train", 2)
+    tiny.settle()
+    group = tiny.group()
+    group["metadata"]["annotations"] = {"queuectl.io/requeue": "2026-11-30T12:00:00Z"}
+    tiny.put(foreign.POD_GROUPS, group)
+    tiny.admit(2)
+    tiny.settle()
+    gang = tiny.source.gang(tiny.group()["metadata"]["uid"])
+    assert gang is not None
+    assert gang.record is not None
+    assert gang.requested == gang.handled == "2026-11-30T12:00:00Z"
+
+
 def test_all_started_is_noted_once_and_the_end_is_written(tiny: Tiny) -> None:
     """Note when all run, finish when the Job is complete."""
     pods = admitted(tiny)
