@@ -22,7 +22,8 @@ OPERATOR_HOLD = f"{GROUP}/operator-hold"
 # annotations of ours
 FENCE = f"{GROUP}/fence"
 RECORD = f"{GROUP}/admission"
-SUSPENSION = f"{GROUP}/suspension"  # on owners: "<round>:suspended" or "<round>:resumed", written with spec.suspend
+# on owners, written with spec.suspend: "<UID of the PodGroup>:<round>:suspended", or the same with "resumed"
+SUSPENSION = f"{GROUP}/suspension"
 # pod conditions of ours
 WAITING = f"{GROUP}/Waiting"
 PREEMPTING = f"{GROUP}/Preempting"

@@ -197,8 +197,17 @@ def own_suspend(group: Custom, owner: Job | None) -> bool:
         return False
     if flags.get("Running"):
         return True  # whoever resumed it, it ran
-    resumed = f"{int(status.get('round') or 0)}:resumed"
-    return not requeue.get("suspendedByUs") or (owner.metadata.annotations or {}).get(names.SUSPENSION) == resumed
+    step = suspension_step(owner, group.metadata.uid, int(status.get("round") or 0))
+    return not requeue.get("suspendedByUs") or step == "resumed"
+
+
+def suspension_step(owner: Job, group_uid: str, round_: int) -> str:
+    """What we last did to an owner in that round of that PodGroup: "suspended", "resumed", or "" where we did nothing.
+
+    The annotation names the PodGroup, because people make a Job from another one's YAML, annotations and all.
+    """
+    before, _, step = (owner.metadata.annotations or {}).get(names.SUSPENSION, "").rpartition(":")
+    return step if before == f"{group_uid}:{round_}" and step in ("suspended", "resumed") else ""
 
 
 def _annotation(owner: Job | None, meta: Meta, key: str) -> str:
