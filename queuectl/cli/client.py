@@ -12,14 +12,16 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from queuectl.cli.problems import Problem, Usage
 from queuectl.cli.text import plain
+from queuectl.contract.home import NAMESPACE
+from queuectl.serve.words import HOST, PORT, PREFIX
 
-DEFAULT = "http://127.0.0.1:8080"
+DEFAULT = f"http://{HOST}:{PORT}"
 SECONDS = 10.0  # for one answer; the largest take well under one second
 Json = dict[str, Any]
 
 _ADVICE = (
     "The controller serves on loopback. When it runs in the cluster:\n"
-    "  kubectl -n queuectl-system port-forward POD 8080:8080\n"
+    f"  kubectl -n {NAMESPACE} port-forward POD {PORT}:{PORT}\n"
     "When it listens elsewhere: --server URL, or set QUEUECTL_SERVER."
 )
 
@@ -47,7 +49,7 @@ class Server:
 
     def get(self, *path: str, **query: str) -> Json:
         """The object at ``path`` (its parts, unquoted). Raises NotFound or another Problem."""
-        address = "/".join([self.url, "api", "v1", *(quote(part, safe="") for part in path)])
+        address = "/".join([self.url + PREFIX, *(quote(part, safe="") for part in path)])
         if asked := {key: value for key, value in query.items() if value}:
             address += "?" + urlencode(asked)
         try:

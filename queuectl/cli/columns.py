@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from queuectl.cli.options import GANGS, GROUP, NODES, QUEUES
+from queuectl.cli.options import GANGS, NODES, QUEUES
 from queuectl.cli.text import ago
+from queuectl.contract.home import GROUP
 
 Json = dict[str, Any]
 Row = list[object]

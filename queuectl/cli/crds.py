@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
-import yaml
 
 from queuectl.cli.problems import Usage
-from queuectl.contract.policies import NAMESPACE, USER
+from queuectl.contract.home import NAMESPACE, USER
+from queuectl.contract.plain import documents
 from queuectl.contract.publish import manifests
 
 _GROUPS = {
@@ -16,13 +14,6 @@ _GROUPS = {
     "policies": ("admissionregistration.k8s.io",),
     "rbac": ("rbac.authorization.k8s.io", "v1"),  # with the namespace and the service account
 }
-
-
-class _Plain(yaml.SafeDumper):
-    """Without anchors, which kubectl reads and people do not."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is the library's
-        return True
 
 
 @click.command("crds")
@@ -40,10 +31,9 @@ def command(only: str | None, user: str, namespace: str) -> None:
     """
     if not user or not namespace:
         raise Usage("--user and --namespace must not be empty")
-    documents = [
+    wanted = [
         one
         for one in manifests(user, namespace)
         if only is None or str(one["apiVersion"]).partition("/")[0] in _GROUPS[only]
     ]
-    text = yaml.dump_all(documents, Dumper=_Plain, sort_keys=False, width=4096, allow_unicode=True)
-    click.echo(text, nl=False)
+    click.echo(documents(wanted), nl=False)

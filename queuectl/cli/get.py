@@ -10,9 +10,10 @@ import click
 
 from queuectl.cli import columns, options, render
 from queuectl.cli.client import NotFound, Server
-from queuectl.cli.options import GANGS, PHASES
+from queuectl.cli.options import GANGS
 from queuectl.cli.problems import Problem, Usage
 from queuectl.cli.text import plain
+from queuectl.serve.words import PHASES
 
 Json = dict[str, Any]
 

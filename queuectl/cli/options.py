@@ -11,15 +11,14 @@ import click
 
 from queuectl.cli.client import DEFAULT
 from queuectl.cli.problems import Usage
+from queuectl.contract.home import GROUP
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-GROUP = "queuectl.io"
 QUEUES, GANGS, NODES = "queues", "gangs", "nodes"
-PHASES = ("Pending", "Admitted", "Running", "Evicting", "Finished", "Deactivated")
 _KINDS = {
-    **dict.fromkeys(("queues", "queue", "queues.queuectl.io", "queue.queuectl.io"), QUEUES),
-    **dict.fromkeys(("gangs", "gang", "podgroups", "podgroup", "podgroups.queuectl.io", "podgroup.queuectl.io"), GANGS),
+    **dict.fromkeys(("queues", "queue", f"queues.{GROUP}", f"queue.{GROUP}"), QUEUES),
+    **dict.fromkeys(("gangs", "gang", "podgroups", "podgroup", f"podgroups.{GROUP}", f"podgroup.{GROUP}"), GANGS),
     **dict.fromkeys(("nodes", "node", "no"), NODES),
 }
 _OWNERS = ("job", "jobs", "jobs.batch", "job.batch", "pod", "pods")  # a gang may be named by these too

@@ -25,7 +25,8 @@ from queuectl.control.ports import ClusterError
 from queuectl.control.release import Fenced
 from queuectl.drivers.kube.cluster import KubeCluster
 from queuectl.drivers.kube.credentials import ConfigurationProblem
-from queuectl.serve.app import HOST, PORT, serving
+from queuectl.serve.app import serving
+from queuectl.serve.words import HOST, PORT
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from queuectl.contract.home import LEASE
+
 Json = dict[str, Any]
 Kind = tuple[str, str, str]  # group, version, resource
 
-LEASE = "queuectl"
 POD: Kind = ("", "v1", "pods")
 JOB: Kind = ("batch", "v1", "jobs")
 _API = "admissionregistration.k8s.io/v1"

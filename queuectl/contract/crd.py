@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
-from queuectl.contract.foreign import GROUP
+from queuectl.contract.home import GROUP
 from queuectl.contract.schema import Base, Rule
 from queuectl.contract.v1alpha1 import VERSION, PodGroup, Queue, Topology
 

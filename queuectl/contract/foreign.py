@@ -12,7 +12,9 @@ from typing import Any
 
 from msgspec import Struct, field
 
-GROUP = "queuectl.io"
+from queuectl.contract import home
+
+GROUP = home.GROUP
 
 
 class OwnerReference(Struct, rename="camel", frozen=True, gc=False):

@@ -22,7 +22,7 @@ from queuectl.contract.admission import (
     same,
     validating_policy,
 )
-from queuectl.contract.foreign import GROUP
+from queuectl.contract.home import GROUP, NAMESPACE, USER
 from queuectl.contract.names import (
     DEFAULT_QUEUE_LABEL,
     FENCE,
@@ -36,8 +36,8 @@ from queuectl.contract.names import (
     UNMANAGED_LABEL,
 )
 
-NAMESPACE = "queuectl-system"
-USER = f"system:serviceaccount:{NAMESPACE}:queuectl"
+STALE_FENCE = "stale fence"  # how the refusal of the policies below begins: another process leads
+FENCE_POLICIES = ("queuectl-fence", "queuectl-status-fence")
 SUMMARY = {
     "queuectl-gate": "adds the gate to new pods with a queue label",
     "queuectl-default-queue": f"labels and gates new pods without a queue in namespaces labelled `{DEFAULT_QUEUE_LABEL}`",
@@ -234,7 +234,7 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
     conditions = f"?status.?conditions.orValue([]).filter(c, !c.type.startsWith('{GROUP}/'))"
     least = "params.spec.?leaseTransitions.orValue(0)"
     annotation = f"object.metadata.?annotations[?'{FENCE}'].orValue('')"
-    stale = "stale fence: another leader has begun since"
+    stale = f"{STALE_FENCE}: another leader has begun since"
     metadata = [
         (only("annotations", (FENCE, RECORD, SUSPENSION)), "the controller changes no annotations but its own"),
         (only("labels", (QUEUE_LABEL,)), f"the controller changes no label but {QUEUE_LABEL}"),
@@ -265,7 +265,7 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
             [*metadata, (same("spec", _JOB_SPEC), "the controller only suspends and resumes Jobs")],
         ),
         *validating_policy(
-            "queuectl-fence",
+            FENCE_POLICIES[0],
             [rule(POD, "UPDATE", sub=("status",)), rule(JOB, "UPDATE")],
             [is_us],
             [
@@ -282,7 +282,7 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
             lease_in=namespace,
         ),
         *validating_policy(
-            "queuectl-status-fence",
+            FENCE_POLICIES[1],
             [
                 rule((GROUP, "*", "queues/status"), "UPDATE"),
                 rule((GROUP, "*", "podgroups/status"), "UPDATE"),

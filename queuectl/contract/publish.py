@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from queuectl.contract import vocabulary
 from queuectl.contract.crd import DEFINITIONS
-from queuectl.contract.policies import NAMESPACE, USER, policies
+from queuectl.contract.home import NAMESPACE, USER
+from queuectl.contract.plain import documents
+from queuectl.contract.policies import policies
 from queuectl.contract.rbac import rbac
 from queuectl.contract.v1alpha1 import VERSION
 
@@ -37,9 +37,9 @@ def render() -> dict[str, str]:
     """The published files: path from the root of the repository → text."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     return {
-        **{f"{FOLDER}/{one.plural}.yaml": _yaml([one.manifest()]) for one in DEFINITIONS},
-        f"{FOLDER}/rbac.yaml": _yaml([namespace, *rbac()]),
-        f"{FOLDER}/policies.yaml": _yaml(policies()),
+        **{f"{FOLDER}/{one.plural}.yaml": _HEADER + documents([one.manifest()]) for one in DEFINITIONS},
+        f"{FOLDER}/rbac.yaml": _HEADER + documents([namespace, *rbac()]),
+        f"{FOLDER}/policies.yaml": _HEADER + documents(policies()),
         f"{FOLDER}/README.md": vocabulary.readme(),
     }
 
@@ -53,18 +53,6 @@ def main() -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
         sys.stdout.write(f"{path}\n")
-
-
-class _Plain(yaml.SafeDumper):
-    """Without anchors, and with long texts on one line each."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is the library's
-        return True
-
-
-def _yaml(documents: list[Json]) -> str:
-    dumped = yaml.dump_all(documents, Dumper=_Plain, sort_keys=False, width=4096, allow_unicode=True)
-    return _HEADER + dumped
 
 
 if __name__ == "__main__":

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from queuectl.contract.admission import LEASE
-from queuectl.contract.foreign import GROUP
-from queuectl.contract.policies import NAMESPACE, USER
+from queuectl.contract.home import GROUP, LEASE, NAMESPACE, USER
 
 Json = dict[str, Any]
 

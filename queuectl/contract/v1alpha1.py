@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, overload
 
 from pydantic import Field, ValidationError
 
-from queuectl.contract.foreign import GROUP
+from queuectl.contract.home import GROUP
 from queuectl.contract.schema import (
     AMOUNT_RULES,
     Condition,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from queuectl.contract import names
 from queuectl.contract.crd import DEFINITIONS, Definition
-from queuectl.contract.foreign import GROUP
-from queuectl.contract.policies import SUMMARY, USER
+from queuectl.contract.home import GROUP, USER
+from queuectl.contract.policies import SUMMARY
 from queuectl.contract.v1alpha1 import VERSION
 from queuectl.model.reasons import (
     CountEvidence,

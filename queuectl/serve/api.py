@@ -8,10 +8,9 @@ import msgspec
 from aiohttp import web
 
 from queuectl.serve import objects
-from queuectl.serve.forms import PHASES
+from queuectl.serve.words import PHASES, PREFIX
 from queuectl.serve.world import World
 
-PREFIX = "/api/v1"
 _encoder = msgspec.json.Encoder()
 _REASONS = {
     400: "BadRequest",

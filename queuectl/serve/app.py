@@ -13,15 +13,15 @@ from msgspec import Struct
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from queuectl.contract.foreign import GROUP
+from queuectl.contract.home import GROUP
 from queuectl.control.loop import Controller
 from queuectl.serve.api import Api, BadRequest, Handler, failure, reply
 from queuectl.serve.gauges import Gauges
+from queuectl.serve.words import HOST, PORT
 from queuectl.serve.world import Absent, Unready, World
 
 log = logging.getLogger(__name__)
 
-HOST, PORT = "127.0.0.1", 8080
 _LOCAL_SUFFIXES = (".svc", ".svc.cluster.local")  # no public name ends so
 _HEADERS = {
     "Cache-Control": "no-store",

@@ -14,7 +14,6 @@ from queuectl.model.reasons import Reason
 from queuectl.model.resources import Amounts, amounts, show
 from queuectl.serve import objects
 
-PHASES = ("Pending", "Admitted", "Running", "Evicting", "Finished", "Deactivated")
 _PUBLIC = {"Running": "Running", "Leaving": "Evicting", "Finished": "Finished"}  # all others are Admitted
 NEAREST, LOOKED_AT = 3, 2000  # names offered after a 404; names compared for it: about 20 ms of work
 

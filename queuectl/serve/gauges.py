@@ -11,7 +11,8 @@ from prometheus_client.registry import Collector
 from queuectl.engine.view import QueueView
 from queuectl.model.queues import ALL_POOLS
 from queuectl.model.resources import unit
-from queuectl.serve.forms import PHASES, public_phase
+from queuectl.serve.forms import public_phase
+from queuectl.serve.words import PHASES
 from queuectl.serve.world import World
 
 

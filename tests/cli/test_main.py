@@ -16,10 +16,8 @@ import yaml
 
 from queuectl import __version__
 from queuectl.cli.main import VERBS, cli
-from queuectl.cli.options import PHASES
 from queuectl.contract.crd import DEFINITIONS
 from queuectl.contract.publish import manifests
-from queuectl.serve import forms
 from tests.cli.conftest import Call, Served, invoke
 
 HEAVY = (
@@ -83,10 +81,6 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
     done = invoke(*arguments)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("Usage: ")
-
-
-def test_phases_are_those_of_the_api() -> None:
-    assert PHASES == forms.PHASES
 
 
 def free() -> int:

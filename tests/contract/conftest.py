@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from queuectl.contract.admission import LEASE
 from queuectl.contract.crd import DEFINITIONS
+from queuectl.contract.home import LEASE
 from queuectl.contract.names import GATE, QUEUE_LABEL
 from queuectl.contract.publish import manifests
 from tests.contract.support import FOREIGN, LEASES, OURS, queued

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from queuectl.contract.home import NAMESPACE
 from queuectl.contract.names import FENCE, GATE, QUEUE_LABEL
-from queuectl.contract.policies import NAMESPACE
+from queuectl.contract.policies import STALE_FENCE
 from tests.rig.client import MERGE, STRATEGIC, Api, ApiError, eventually
 from tests.rig.objects import gated_pod, indexed_job
 
@@ -51,7 +52,7 @@ async def refused(request: Any, says: str) -> None:
     assert says in error.value.message
 
 
-async def stale(ours: Api, path: str, body: Json, says: str = "stale fence") -> None:
+async def stale(ours: Api, path: str, body: Json, says: str = STALE_FENCE) -> None:
     """Wait until this write is refused as stale: policies see a change of the lease a little later (30 ms measured)."""
 
     async def look() -> bool:

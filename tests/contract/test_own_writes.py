@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queuectl.contract.admission import LEASE
+from queuectl.contract.home import LEASE
 from queuectl.contract.names import (
     FENCE,
     GATE,

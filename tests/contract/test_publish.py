@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from queuectl.contract import names
-from queuectl.contract.policies import NAMESPACE, SUMMARY, USER, policies
+from queuectl.contract.home import NAMESPACE, USER
+from queuectl.contract.policies import FENCE_POLICIES, STALE_FENCE, SUMMARY, policies
 from queuectl.contract.publish import FOLDER, main, manifests, render
 from queuectl.contract.rbac import rbac, subject
 from queuectl.contract.v1alpha1 import validate
@@ -71,6 +72,17 @@ def test_every_policy_is_bound_once_and_described() -> None:
             written.append(name)
             assert one["spec"]["failurePolicy"] == "Fail"
     assert written == list(bound) == list(SUMMARY)
+
+
+def test_the_fence_policies_say_what_the_controller_listens_for() -> None:
+    """It takes a refusal that begins so for the word that another process leads."""
+    said = {
+        one["metadata"]["name"]
+        for one in policies()
+        for validation in one["spec"].get("validations", [])
+        if validation["message"].startswith(STALE_FENCE)
+    }
+    assert said == set(FENCE_POLICIES)
 
 
 def test_the_readme_knows_every_name_and_reason() -> None:
