@@ -22,7 +22,7 @@ from queuectl.control.clock import RealClock
 from queuectl.control.lease import LeadershipLost
 from queuectl.control.loop import Controller
 from queuectl.control.ports import ClusterError
-from queuectl.control.release import Fenced
+from queuectl.control.steps import Fenced
 from queuectl.drivers.kube.cluster import KubeCluster
 from queuectl.drivers.kube.credentials import ConfigurationProblem
 from queuectl.serve.app import serving

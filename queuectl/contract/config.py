@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from queuectl.contract.home import NAMESPACE
 from queuectl.model.settings import Settings
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
@@ -46,8 +47,10 @@ class Configuration(BaseModel):
     """Given back more often than this, a gang is deactivated until it is edited or requeued by hand."""
     lease_duration: Duration = 15_000
     """How long the others wait for a leader that went silent; whole seconds, at least 2."""
-    lease_namespace: str = "queuectl-system"
+    lease_namespace: str = NAMESPACE
     """Namespace of the Lease; the policies must know it too: `queuectl crds --namespace`."""
+    fence_grace: Duration = 1_000
+    """Wait after a new leader's fence holds, for API servers that learn of the Lease later than the one that was asked."""
     in_flight: Annotated[int, Field(ge=1, le=256)] = 16
     """Writes on their way at once."""
     blocker_interval: Duration = 30_000

@@ -83,11 +83,18 @@ def own_record(round_: int, fence: int, slot: int, node: str, decided_at: int) -
 # ---- owners
 
 
-def suspension(owner: Job, round_: int, fence: int, *, suspend: bool) -> Body:
-    """Suspend or resume an owner. The annotation says, in the same write, that it was us and in which round."""
-    step = f"{round_}:{'suspended' if suspend else 'resumed'}"
+def suspension(owner: Job, group_uid: str, round_: int, fence: int, *, suspend: bool) -> Body:
+    """Suspend or resume an owner, if it is still as it was seen.
+
+    The annotation says, in the same write, that it was us, for which PodGroup and in which round.
+    """
+    step = f"{group_uid}:{round_}:{'suspended' if suspend else 'resumed'}"
     return {
-        "metadata": {"uid": owner.metadata.uid, "annotations": {names.FENCE: str(fence), names.SUSPENSION: step}},
+        "metadata": {
+            "uid": owner.metadata.uid,
+            "resourceVersion": owner.metadata.resource_version,
+            "annotations": {names.FENCE: str(fence), names.SUSPENSION: step},
+        },
         "spec": {"suspend": suspend},
     }
 
@@ -275,7 +282,9 @@ def _requested(group: Custom) -> str:
 
 
 def blocker(group: Custom, misfits: Sequence[Misfit], fence: int) -> Body:
-    """Why the gang waits: the dominant reason in full."""
+    """Why the gang waits: the dominant reason in full; no reasons clear it."""
+    if not misfits:
+        return _status(group, fence, {"blocker": None})
     first = misfits[0]
     advice = remedy(first)
     message = sentence(first) + (f"; {advice}" if advice else "")

@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Callable
 
 from queuectl.contract import foreign
+from queuectl.contract.owners import shorten
 from queuectl.control.ledger import Ledger
 from queuectl.control.ports import Clock, Cluster, ClusterError, NotFound, Refused, Throttled, Unreachable, Upserted
-from queuectl.control.release import Fenced, Release, Step, Write
+from queuectl.control.release import Release
 from queuectl.control.source import Source
+from queuectl.control.steps import Fenced, Step, Write
 from queuectl.model.changes import Change
 
 log = logging.getLogger(__name__)
@@ -158,7 +160,7 @@ class Actuator:
             self._limit = max(1.0, self._limit / 2)
             self.ledger.failed(write.target, now, reply.retry_after)
         elif isinstance(reply, Unreachable | Refused):
-            log.warning("write not done: %s", reply.message, extra=details)
+            log.warning("write not done: %s", shorten(reply.message.partition("Invalid value:")[0], 300), extra=details)
             self.ledger.failed(write.target, now)
         else:  # a lost race: the object was read back, and the first retry need not wait
             log.debug("lost a race: %s", reply.message, extra=details)

@@ -37,11 +37,18 @@ class Informer:
         wait = FIRST_WAIT
         while True:
             started = self._clock.monotonic()
+            if self._anew:
+                self._anew, since = False, None
             try:
-                since = await self._stream(since)
+                self._streaming = asyncio.create_task(self._stream(since), name=f"{self.kind.plural} stream")
+                since = await self._streaming
                 if self._clock.monotonic() - started > 1.0:  # recycled by the server after a normal life
                     wait = FIRST_WAIT
                     continue
+            except asyncio.CancelledError:
+                if not self._anew:
+                    raise
+                continue
             except Expired:
                 log.info("watch expired; reading the state anew", extra={"kind": self.kind.plural})
                 since = None
@@ -57,6 +64,16 @@ class Informer:
             wait = min(wait * 2, LAST_WAIT)
 
     _version: str | None = None
+    _streaming: asyncio.Task[str | None] | None = None
+    _anew = False
+
+    async def renew(self) -> None:
+        """Read the whole state anew; returns when it is complete, so that all that was written before the call is seen."""
+        self._anew = True
+        self.synced.clear()
+        if self._streaming is not None:
+            self._streaming.cancel()
+        await self.synced.wait()
 
     async def _stream(self, since: str | None) -> str | None:
         """One stream, to its end; returns the version to resume from."""

@@ -102,6 +102,10 @@ class Leadership:
         """The number of our last acquisition, at least 1; 0 before the first."""
         return self._fence
 
+    def expect(self, fence: int) -> None:
+        """Objects carry this fence: ours will be higher, even if somebody deleted the Lease and its count with it."""
+        self._highest = max(self._highest, fence)
+
     def fresh(self) -> bool:
         """Whether a write may be sent now. Ask before each batch; it is true only while we hold the lease for certain.
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from queuectl.control.steps import Target
+
 FIRST_RETRY = 0.2  # seconds; doubles with every failure in a row
 LAST_RETRY = 30.0
 FORGET = 300.0  # seconds after which failures no longer count as in a row: most of these objects are gone
-
-Target = tuple[str, str, str]
-"""(plural, namespace, name): an object. Its status counts as the same object, for they share a version."""
 
 
 class Failures(Struct):

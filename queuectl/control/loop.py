@@ -19,9 +19,10 @@ from queuectl.control.informer import Informer
 from queuectl.control.lease import Leadership, Terms
 from queuectl.control.metrics import Metrics
 from queuectl.control.notices import Blockers, QueueStatuses
-from queuectl.control.ports import Clock, Cluster, ClusterError, Conflict, Refused
-from queuectl.control.release import STALE_FENCE, Release, derive
+from queuectl.control.ports import Clock, Cluster, ClusterError, Refused
+from queuectl.control.release import Release, is_stale_fence
 from queuectl.control.source import KINDS, Source
+from queuectl.control.steps import Target, derive
 from queuectl.engine.engine import Engine
 from queuectl.engine.view import QueueView, View
 from queuectl.model.changes import Change, GangGone
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 
 GATHER = 0.005  # seconds to gather changes that arrive together (a Job's pods) into one decision
 REVISIT = 0.25  # seconds between two looks at a gang whose writes are still under way: a look costs O(its members)
+RELEASED_BY = (foreign.PODS, foreign.POD_GROUPS, foreign.JOBS)  # kinds whose lateness could release a place twice
+PROBES = 3  # objects to ask about the fence; one may be refused for a reason of its own
 FENCE_WAIT = 5.0  # seconds after which a fence that does not hold is complained about; we never lead without it
 
 
@@ -73,6 +76,8 @@ class Controller:
         self.informers = [Informer(cluster, kind, self.source, clock, self.observe) for kind in KINDS]
         self.leading = False
         self.fence_proven = False
+        self._started, self._started_wall = 0.0, 0  # monotonic seconds and wall-clock milliseconds of the same moment
+        self._decision = 0  # number of the last decision that did something, for the log
         self.decided_at = 0  # wall-clock milliseconds of the last decision
         self._cluster = cluster
         self._wake = asyncio.Event()
@@ -121,6 +126,8 @@ class Controller:
         for uid in sorted(uid for uid in self._going if not self.actuator.outstanding[uid]):
             self._going.discard(uid)
             self.engine.observe(GangGone(uid))
+        if not self.leading:
+            self.source.touched.clear()  # a leader begins by looking at all gangs
         self.metrics.observed(len(changes))
         self._queues_stale = True
         self._wake.set()
@@ -148,6 +155,8 @@ class Controller:
         gc.freeze()  # the mirror lives for ever: full collections need not walk it
         gc.set_threshold(50_000, 50, 1000)  # and what comes and goes later is mostly free of cycles
         gc.enable()
+        for custom in (*self.source.groups.values(), *self.source.queues.values()):
+            self.leadership.expect(int((custom.status or {}).get("fence") or 0))
         log.info("synced", extra={"pods": len(self.source.pods), "podgroups": len(self.source.groups)})
         await self.leadership.run(self._lead)
 
@@ -156,6 +165,7 @@ class Controller:
         try:
             await self._prove_fence()
             self.leading = True
+            self._started, self._started_wall = self.clock.monotonic(), self.clock.now()
             self.source.touched.update(self.source.groups)
             while True:
                 wait = self._round()
@@ -170,27 +180,14 @@ class Controller:
             await self.actuator.close()
 
     async def _prove_fence(self) -> None:
-        """Return once the API server refuses a write with the fence before ours: then nobody older can write either.
+        """Return once nobody older can write, and everything that they wrote is in our mirror.
 
-        There is nothing to fence at the first acquisition, nor while there is no object of ours to ask about.
+        The API server must refuse a write with the fence before ours; others that serve the same cluster get a moment to
+        learn of the Lease, too. Then what releases rest on is read anew: a stream may be behind without knowing it. There
+        is nothing to fence at the first acquisition, nor while there is no object of ours to ask about.
         """
-        stale = self.leadership.fence - 1
-        started = self.clock.monotonic()
-        complained = False
-        while stale > 0:
-            target = self._any_object()
-            if target is None:
-                break
-            kind, namespace, name = target
-            body = {"status": {"fence": stale}}
-            try:
-                await self._cluster.patch(kind, namespace, name, body, subresource="status", dry_run=True)
-            except Refused as answer:
-                if STALE_FENCE in answer.message:
-                    break
-                raise
-            except (Conflict, ClusterError) as problem:
-                log.info("asking whether the fence holds: %s", problem.message)
+        started, complained = self.clock.monotonic(), False
+        while not await self._refuses(self.leadership.fence - 1):
             if not complained and self.clock.monotonic() - started > FENCE_WAIT:
                 complained = True
                 log.error(
@@ -198,14 +195,30 @@ class Controller:
                     "install the admission policies (`queuectl crds | kubectl apply --server-side -f -`); waiting"
                 )
             await self.clock.sleep(0.02)  # the policy learns of the new Lease after about 30 ms
+        if self.leadership.fence > 1:
+            await self.clock.sleep(self.configuration.fence_grace / 1000)
+            await asyncio.gather(*(i.renew() for i in self.informers if i.kind in RELEASED_BY))
         self.fence_proven = True
 
-    def _any_object(self) -> tuple[foreign.Kind, str, str] | None:
-        for group in self.source.groups.values():
-            return foreign.POD_GROUPS, group.metadata.namespace, group.metadata.name
-        for name in self.source.queues:
-            return foreign.QUEUES, "", name
-        return None
+    async def _refuses(self, stale: int) -> bool:
+        """Whether a write with this fence is refused for it (a dry run on any object of ours); true when there is none."""
+        groups = [(foreign.POD_GROUPS, g.metadata.namespace, g.metadata.name) for g in self.source.groups.values()]
+        objects = [*groups[:PROBES], *((foreign.QUEUES, "", name) for name in list(self.source.queues)[:PROBES])]
+        if stale < 1 or not objects:
+            return True
+        for kind, namespace, name in objects:
+            body = {"status": {"fence": stale}}
+            try:
+                await self._cluster.patch(kind, namespace, name, body, subresource="status", dry_run=True)
+            except Refused as answer:
+                if is_stale_fence(answer.message):
+                    return True
+                log.info("asking whether the fence holds: %s", answer.message)  # something else about it; ask another
+            except ClusterError as problem:
+                log.info("asking whether the fence holds: %s", problem.message)
+            else:
+                return False
+        return False
 
     def _round(self) -> float | None:
         """Decide and write what follows. Returns the seconds until something is due although nothing happens."""
@@ -214,7 +227,8 @@ class Controller:
         if self.behind * 1000 > self.configuration.stale_after:
             log.warning("not deciding: the view of the cluster is %.0f s old", self.behind)
             return 1.0
-        wall, now = self.clock.now(), self.clock.monotonic()
+        now = self.clock.monotonic()
+        wall = self._started_wall + round((now - self._started) * 1000)  # a clock that is set must not end deadlines
         with self.metrics.deciding():
             plan = self.engine.decide(wall)
         self._accept(plan)
@@ -226,6 +240,7 @@ class Controller:
         return min(later) if later else None
 
     def _accept(self, plan: Plan) -> None:
+        self._decision += bool(plan.actions)
         for action in plan.actions:
             before = self.release.intents.get(action.gang)
             self.release.accept(action)
@@ -249,21 +264,30 @@ class Controller:
     def _named(self, uid: str, **more: object) -> dict[str, object]:
         """Fields of a log line about a gang: its UID, and its name as people know it."""
         gang = self.source.gang(uid)
-        return {"gang": uid, "object": f"{gang.namespace}/{gang.name}" if gang is not None else "", **more}
+        return {
+            "decision": self._decision,
+            "gang": uid,
+            "object": f"{gang.namespace}/{gang.name}" if gang is not None else "",
+            **more,
+        }
 
     def _write(self, wall: int, now: float) -> list[float]:
         """Offer every write that is called for; returns when (seconds from now) to look again."""
         fence, later = self.leadership.fence, []
-        for job in list(self.source.underived):
-            if (write := derive(self.source, job)) is not None:
+        for job, wanted in list(self.source.underived.items()):
+            if (write := derive(self.source, job, wanted)) is not None:
                 self.actuator.offer(write)
-        deferred = set()
+        deferred: set[str] = set()
+
+        def free(target: Target) -> bool:
+            return self.actuator.ledger.free(target, now)
+
         for gang in sorted(self.source.touched):
             if self.actuator.outstanding[gang] and now - self._looked.get(gang, 0.0) < REVISIT:
                 deferred.add(gang)
                 continue
             self._looked[gang] = now
-            for write in self.release.next_writes(gang, fence, wall):
+            for write in self.release.next_writes(gang, fence, wall, free):
                 if self.actuator.ledger.free(write.target, now):
                     self.actuator.offer(write)
                 else:

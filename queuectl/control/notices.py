@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from queuectl.contract import foreign, patches, translate
-from queuectl.control.release import Step, Write
+from queuectl.contract import foreign, patches
 from queuectl.control.source import Source
+from queuectl.control.steps import Step, Write, on_group
 from queuectl.model.reasons import Misfit
 
 BUDGET = 10.0  # blocker writes a second over all gangs, with as many saved up: far below what an API server notices
@@ -16,24 +17,25 @@ BUDGET = 10.0  # blocker writes a second over all gangs, with as many saved up: 
 class Blockers:
     """Dominant reasons that are still to be written, each gang's at most every ``interval`` seconds.
 
-    One is wanted until the mirror shows it: a write that was refused, lost or never sent is made again.
+    One is wanted until the mirror shows it: a write that was refused, lost or never sent is made again. Each operation is
+    O(log gangs that have something to be said).
     """
 
     def __init__(self, view: Source, interval: float) -> None:
         self._view, self._interval = view, interval
         self._wanted: dict[str, tuple[Misfit, ...]] = {}
         self._written: dict[str, float] = {}
+        self._due: list[tuple[float, str]] = []  # heap of (monotonic seconds, gang); stale entries are skipped
         self._tokens, self._at = BUDGET, 0.0
 
     def refuse(self, gang: str, misfits: Sequence[Misfit]) -> None:
-        """The gang waits for these reasons now; none: nothing to say."""
-        if misfits:
-            self._wanted[gang] = tuple(misfits)
-        else:
-            self._wanted.pop(gang, None)
+        """These reasons are true of the gang now; none: what was said before is to be taken back."""
+        if gang not in self._wanted:
+            heapq.heappush(self._due, (self._written.get(gang, float("-inf")) + self._interval, gang))
+        self._wanted[gang] = tuple(misfits)
 
     def forget(self, gang: str) -> None:
-        """The gang was admitted or is gone."""
+        """The gang was admitted (its record clears the reason) or is gone."""
         self._wanted.pop(gang, None)
         self._written.pop(gang, None)
 
@@ -41,14 +43,11 @@ class Blockers:
         """Those that are due (``now``: monotonic seconds), as far as the budget goes; a gang's first is due at once."""
         self._tokens = min(BUDGET, self._tokens + (now - self._at) * BUDGET)
         self._at = now
-        for gang in list(self._wanted):
-            if self._tokens < 1:
-                return
-            if now - self._written.get(gang, -self._interval) < self._interval:
-                continue
+        while self._due and self._due[0][0] <= now and self._tokens >= 1:
+            gang = heapq.heappop(self._due)[1]
             group = self._view.groups.get(gang)
-            if group is None or translate.conditions(group.status).get("Placed"):
-                del self._wanted[gang]
+            if gang not in self._wanted or group is None:
+                self._wanted.pop(gang, None)
                 continue
             body = patches.blocker(group, self._wanted[gang], fence)
             if (group.status or {}).get("blocker") == body["status"]["blocker"]:
@@ -56,13 +55,12 @@ class Blockers:
                 continue
             self._tokens -= 1
             self._written[gang] = now
-            meta = group.metadata
-            yield Write(Step.BLOCKER, foreign.POD_GROUPS, meta.namespace, meta.name, body, gang, subresource="status")
+            heapq.heappush(self._due, (now + self._interval, gang))
+            yield on_group(Step.BLOCKER, group, body)
 
     def next_due(self, now: float) -> float | None:
         """When (monotonic seconds) ``next_writes`` has something again."""
-        due = [self._written.get(gang, now - self._interval) + self._interval for gang in self._wanted]
-        return max(min(due), now + 1 / BUDGET) if due else None
+        return max(self._due[0][0], now + 1 / BUDGET) if self._due else None
 
 
 class QueueStatuses:

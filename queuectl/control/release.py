@@ -16,78 +16,38 @@ and the owner's own annotation says, in the same write as ``spec.suspend``, that
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from queuectl.contract import foreign, names, patches, translate
-from queuectl.contract.foreign import Custom, Job, Kind
-from queuectl.contract.owners import JOB
+from queuectl.contract import foreign, patches, translate
+from queuectl.contract.foreign import Custom, Job
+from queuectl.contract.owners import JOB, shorten
+from queuectl.contract.policies import FENCE_POLICIES, STALE_FENCE
+from queuectl.control import muster
 from queuectl.control.ports import ClusterError, Conflict, NotFound, Refused, Throttled, Unreachable
 from queuectl.control.source import Source, Tracked
+from queuectl.control.steps import Fenced, Step, Target, Write, on_group, on_owner, on_pod, pod_target, with_record
 from queuectl.model.changes import Change, RecordSeen, WriteFailed
 from queuectl.model.gangs import GiveBack, Place, Record, Stage
-from queuectl.model.plan import Action, Admit, AdmitExtra, Refuse, Withdraw
+from queuectl.model.plan import Action, Admit, AdmitExtra, Cause, Refuse, Withdraw
 from queuectl.model.reasons import Misfit, Reason, TextEvidence
-
-STALE_FENCE = "stale fence"  # what the fence policy answers: another process leads
-
-
-class Fenced(Exception):
-    """The API server refused a write because another process leads now: stop writing at once."""
-
-
-class Step(enum.IntEnum):
-    """Steps of the protocol; the number is the order in which waiting writes are sent: torn gangs come first."""
-
-    RELEASE = 0  # pin and remove the gate of a member of a recorded gang
-    RESUME = 1  # let an owner make its pods
-    EXTRA = 2  # a member beyond the record, with its own record in the same patch
-    EVICTED = 3  # say that the gang is given back
-    SUSPEND = 4  # let the owner take its pods away
-    RETURN = 5  # nothing is left: back in the queue
-    RECORD = 6  # the decision
-    ASK = 7  # would the API server accept the release? (dry run)
-    CREATE = 8  # the PodGroup of an owner
-    RESET = 9  # requeued by hand while waiting
-    FINISH = 10
-    NOTE = 11  # all have started
-    BLOCKER = 12  # why it waits
-    QUEUE = 13  # a queue's status
-
-
-class Write(Struct, frozen=True):
-    """One request. ``name`` of the object it goes to; ``gang`` and ``member`` say for whom."""
-
-    step: Step
-    kind: Kind
-    namespace: str
-    name: str
-    body: dict[str, Any]
-    gang: str
-    round: int = 0
-    member: str = ""
-    subresource: str = ""
-    dry_run: bool = False
-
-    @property
-    def target(self) -> tuple[str, str, str]:
-        """The object it goes to."""
-        return self.kind.plural, self.namespace, self.name
 
 
 class Intent(Struct):
-    """An admission that the engine has decided: what to make true. ``asked`` are the likenesses already accepted."""
+    """An admission that the engine has decided: what to make true. ``asked`` are the pods' likenesses already accepted."""
 
     admit: Admit
     generation: int
     asked: set[object]
 
 
+def _any(_: Target) -> bool:
+    return True
+
+
 class Release:
-    """The step machine. Cost of ``next_writes``: O(members of the gangs that were touched)."""
+    """The step machine. Cost of ``next_writes``: O(members of the gang)."""
 
     def __init__(self, view: Source) -> None:
         self._view = view
@@ -103,11 +63,10 @@ class Release:
             case Admit():
                 before = self.intents.get(action.gang)
                 group = self._view.groups.get(action.gang)
-                asked = before.asked if before is not None and before.admit.round == action.round else set()
-                generation = group.metadata.generation if group is not None else 0
                 if before is not None and before.admit.round == action.round:
-                    generation = before.generation
-                self.intents[action.gang] = Intent(action, generation, asked)
+                    self.intents[action.gang] = Intent(action, before.generation, before.asked)
+                else:
+                    self.intents[action.gang] = Intent(action, group.metadata.generation if group else 0, set())
             case AdmitExtra():
                 self.extras[action.member] = action
             case Withdraw():
@@ -121,13 +80,16 @@ class Release:
         """The gang no longer exists."""
         self.intents.pop(gang, None)
         self.withdrawals.pop(gang, None)
+        for member in [uid for uid, extra in self.extras.items() if extra.gang == gang]:
+            del self.extras[member]
 
     # ---- what is to be written now
 
-    def next_writes(self, gang: str, fence: int, now: int) -> Iterator[Write]:
+    def next_writes(self, gang: str, fence: int, now: int, free: Callable[[Target], bool] = _any) -> Iterator[Write]:
         """Every write that the state of one gang calls for now, independent of each other.
 
-        ``now`` is wall-clock milliseconds, only for the times shown in status.
+        ``now`` is wall-clock milliseconds, only for the times shown in status. Releases of pods that are not ``free`` (on
+        their way, or to be left alone for now) are not even made.
         """
         group = self._view.groups.get(gang)
         if group is None:
@@ -138,127 +100,139 @@ class Release:
         record = translate.record(status)
         if flags.get("Finished"):
             self.forget(gang)
-        elif (owner is not None and JOB.finished(owner)) or self._all_over(gang):
-            yield self._finish(gang, group, owner, fence, now)
+        elif (owner is not None and JOB.finished(owner)) or muster.all_over(self._view, gang):
+            yield self._finish(group, owner, fence, now)
         elif flags.get("Evicted") and record is not None:
-            yield from self._give_back(gang, group, owner, record, fence, now)
+            self.withdrawals.pop(gang, None)  # said, whatever became of the answer
+            yield from self._give_back(group, owner, record, fence, now)
+        elif record is not None and owner is not None and translate.own_suspend(group, owner):
+            self.withdrawals.pop(gang, None)  # its user takes it away already, and means it
+            if not muster.live(self._view, gang):
+                body = patches.returned(group, fence, now, Reason.SUSPENDED.value)
+                yield on_group(Step.RETURN, group, body, record.round)
         elif (withdraw := self.withdrawals.get(gang)) is not None:
             yield from self._withdraw(withdraw, group, record, fence, now)
-        elif record is not None and owner is not None and translate.own_suspend(group, owner):
-            if not self._live(gang):
-                body = patches.returned(group, fence, now, Reason.SUSPENDED.value)
-                yield self._on_group(Step.RETURN, gang, group, body, record.round)
         elif record is not None:
-            yield from self._complete(gang, group, owner, record, fence, now)
+            yield from self._complete(group, owner, record, fence, now, free)
         else:
-            if flags.get("Deactivated") and int(status.get("observedGeneration") or 0) < group.metadata.generation:
-                yield self._on_group(Step.RESET, gang, group, patches.reset(group, fence, now))  # edited: tried again
-                return
-            step = (owner.metadata.annotations or {}).get(names.SUSPENSION) if owner is not None else None
-            if owner is not None and owner.spec.suspend and step == f"{status.get('round') or 0}:suspended":
-                # Alone: a record made meanwhile would take this resume for its own, and later the user's suspend too.
-                yield self._on_owner(Step.RESUME, gang, owner, int(status.get("round") or 0), fence, suspend=False)
-                return
-            yield from self._extras(gang, 0, fence)  # of a gang that ran before we knew of it
-            intent = self.intents.get(gang)
-            if intent is not None and intent.admit.round <= int(status.get("round") or 0):
-                del self.intents[gang]  # a round is used once: this one was recorded and given back
-            elif intent is not None:
-                yield from self._admit(gang, group, owner, intent, fence)
+            yield from self._pending(group, owner, fence, now)
 
-    def _admit(self, gang: str, group: Custom, owner: Job | None, intent: Intent, fence: int) -> Iterator[Write]:
-        """Not recorded yet: ask about one member of each likeness, then record."""
+    def _pending(self, group: Custom, owner: Job | None, fence: int, now: int) -> Iterator[Write]:
+        """No record: undo what a give-back left behind, or carry out the engine's admission."""
+        gang, status = group.metadata.uid, group.status or {}
+        round_ = int(status.get("round") or 0)
+        edited = int(status.get("observedGeneration") or 0) < group.metadata.generation
+        if edited and translate.conditions(status).get("Deactivated"):
+            yield on_group(Step.RESET, group, patches.reset(group, fence, now))
+            return
+        if owner is not None and owner.spec.suspend and translate.suspension_step(owner, gang, round_) == "suspended":
+            # Alone: a record made meanwhile would take this resume for its own, and later the user's suspend too.
+            yield on_owner(Step.RESUME, gang, owner, round_, fence)
+            return
+        yield from self._extras(gang, 0, fence)  # of a gang that ran before we knew of it
+        intent = self.intents.get(gang)
+        if intent is not None and intent.admit.round <= round_:
+            del self.intents[gang]  # a round is used once: this one was recorded and given back
+        elif intent is not None:
+            yield from self._admit(group, owner, intent, fence)
+
+    def _admit(self, group: Custom, owner: Job | None, intent: Intent, fence: int) -> Iterator[Write]:
+        """Not recorded yet: ask about one member of each kind, then record."""
         admit = intent.admit
-        asking = False
-        seen: set[object] = set()
+        asking: set[object] = set()
         for one in admit.assignments:
             tracked = self._view.pods.get(one.member or "")
             if tracked is None or tracked.member.stage is not Stage.GATED:
                 continue
-            if tracked.likeness in intent.asked or tracked.likeness in seen:
-                continue
-            seen.add(tracked.likeness)
-            asking = True
-            yield self._on_pod(Step.ASK, gang, tracked, one.node, admit.round, fence, dry_run=True)
+            kind = _kind(tracked)
+            if kind not in intent.asked and kind not in asking:
+                asking.add(kind)
+                yield on_pod(Step.ASK, tracked, one.node, admit.round, fence)
         if not asking:
             resumes = owner is not None and owner.spec.suspend
             body = patches.record(group, admit.round, admit.decided_at, admit.places, fence, resumes=resumes)
-            yield self._on_group(Step.RECORD, gang, group, body, admit.round)
+            yield on_group(Step.RECORD, group, body, admit.round)
 
     def _complete(
-        self, gang: str, group: Custom, owner: Job | None, record: Record, fence: int, now: int
+        self, group: Custom, owner: Job | None, record: Record, fence: int, now: int, free: Callable[[Target], bool]
     ) -> Iterator[Write]:
         """Recorded: resume the owner, release every member that has its place, note when all have started."""
-        status = group.status or {}
+        gang, status = group.metadata.uid, group.status or {}
         if owner is not None and owner.spec.suspend and (status.get("requeue") or {}).get("suspendedByUs"):
-            yield self._on_owner(Step.RESUME, gang, owner, record.round, fence, suspend=False)
+            yield on_owner(Step.RESUME, gang, owner, record.round, fence)
         intent = self.intents.get(gang)
         if intent is not None and intent.admit.round == record.round:
             recorded = set(record.places)
             for one in intent.admit.assignments:
                 tracked = self._view.pods.get(one.member or "")
-                if tracked is None or not _ready(tracked) or Place(one.slot, one.node) not in recorded:
+                if tracked is None or not muster.ready(tracked) or Place(one.slot, one.node) not in recorded:
                     continue
-                yield self._on_pod(Step.RELEASE, gang, tracked, one.node, record.round, fence)
+                if free(pod_target(tracked)):
+                    yield on_pod(Step.RELEASE, tracked, one.node, record.round, fence)
         yield from self._extras(gang, record.round, fence)
-        if not translate.conditions(status).get("Running") and self._all_started(gang, record):
-            body = patches.note(group, self.counts(gang), fence, now)
-            yield self._on_group(Step.NOTE, gang, group, body, record.round)
+        if not translate.conditions(status).get("Running") and muster.all_started(self._view, gang, record):
+            body = patches.note(group, muster.counts(self._view, gang), fence, now)
+            yield on_group(Step.NOTE, group, body, record.round)
 
     def _extras(self, gang: str, round_: int, fence: int) -> Iterator[Write]:
         """Members beyond the record, and successors of lost ones."""
         for uid in self._view.members.get(gang, ()):
             extra = self.extras.get(uid)
-            if extra is not None and extra.round == round_ and _ready(self._view.pods[uid]):
-                yield self._with_record(Step.EXTRA, gang, self._view.pods[uid], extra, fence)
+            if extra is not None and extra.round == round_ and muster.ready(self._view.pods[uid]):
+                yield with_record(Step.EXTRA, self._view.pods[uid], extra, fence)
 
     def _lone(self, gang: str, fence: int) -> Iterator[Write]:
         """A group of one: decision, pin and release in one patch."""
+        self.withdrawals.pop(gang, None)  # nothing can be given back, and there is no status to reset
         intent, tracked = self.intents.get(gang), self._view.pods.get(gang)
         if intent is None:
             return
         if tracked is None:
             self.forget(gang)
-        elif _ready(tracked):
+        elif muster.ready(tracked):
             one = intent.admit.assignments[0]
             extra = AdmitExtra(gang, intent.admit.round, intent.admit.decided_at, one.slot, one.node, gang)
-            yield self._with_record(Step.RELEASE, gang, tracked, extra, fence)
+            yield with_record(Step.RELEASE, tracked, extra, fence)
 
     def _withdraw(
         self, withdraw: Withdraw, group: Custom, record: Record | None, fence: int, now: int
     ) -> Iterator[Write]:
-        """The engine gives the gang back: say so first."""
+        """The engine gives the gang back: say so first. A waiting gang only gets its status cleared, when it asked for that."""
         gang = withdraw.gang
-        if record is None:
-            yield self._on_group(Step.RESET, gang, group, patches.reset(group, fence, now))
-        elif record.round != withdraw.round:
-            del self.withdrawals[gang]  # of an earlier round, already done
+        if record is None and withdraw.cause is Cause.REQUESTED:
+            yield on_group(Step.RESET, group, patches.reset(group, fence, now))
+        elif record is None or record.round != withdraw.round:
+            del self.withdrawals[gang]  # of a round that is over
         else:
             suspends = (known := self._view.gang(gang)) is not None and known.give_back is GiveBack.SUSPEND
             body = patches.evicted(group, withdraw, fence, now, suspends=suspends)
-            yield self._on_group(Step.EVICTED, gang, group, body, withdraw.round)
+            yield on_group(Step.EVICTED, group, body, withdraw.round)
 
-    def _give_back(
-        self, gang: str, group: Custom, owner: Job | None, record: Record, fence: int, now: int
-    ) -> Iterator[Write]:
-        """Evicted: have the owner take its pods away; when nothing is left, return the gang to its queue."""
+    def _give_back(self, group: Custom, owner: Job | None, record: Record, fence: int, now: int) -> Iterator[Write]:
+        """Evicted: have the owner take its pods away; when nothing is left, return the gang to its queue.
+
+        Somebody may resume the owner meanwhile. As long as pods of the round live, it is suspended again.
+        """
+        gang = group.metadata.uid
+        live = muster.live(self._view, gang)
         if owner is not None:
-            step = (owner.metadata.annotations or {}).get(names.SUSPENSION)
-            if step != f"{record.round}:suspended":
-                yield self._on_owner(Step.SUSPEND, gang, owner, record.round, fence, suspend=True)
+            suspended = translate.suspension_step(owner, gang, record.round) == "suspended"
+            if not suspended or (live and not owner.spec.suspend):
+                yield on_owner(Step.SUSPEND, gang, owner, record.round, fence)
                 return
-            if owner.status.active:
+            if owner.spec.suspend and owner.status.active:
                 return
-        if not self._live(gang):
+        if not live:
             reason = str(((group.status or {}).get("requeue") or {}).get("reason") or "GivenBack")
-            yield self._on_group(Step.RETURN, gang, group, patches.returned(group, fence, now, reason), record.round)
+            yield on_group(Step.RETURN, group, patches.returned(group, fence, now, reason), record.round)
 
-    def _finish(self, gang: str, group: Custom, owner: Job | None, fence: int, now: int) -> Write:
-        failed = owner is not None and any(
-            c.type == "Failed" and c.status == "True" for c in owner.status.conditions or ()
+    def _finish(self, group: Custom, owner: Job | None, fence: int, now: int) -> Write:
+        conditions = owner.status.conditions or () if owner is not None else ()
+        failed = any(c.type == "Failed" and c.status == "True" for c in conditions)
+        found = muster.counts(self._view, group.metadata.uid)
+        return on_group(
+            Step.FINISH, group, patches.finished(group, found, fence, now, "Failed" if failed else "Completed")
         )
-        body = patches.finished(group, self.counts(gang), fence, now, "Failed" if failed else "Completed")
-        return self._on_group(Step.FINISH, gang, group, body)
 
     def due(self, write: Write) -> bool:
         """Whether a write that has waited for its turn is still called for. O(1).
@@ -298,12 +272,12 @@ class Release:
         The caller has already put the object (or, after an error, the object as it was then read back) into the mirror,
         so that an unknown outcome is settled by what is there now. Raises Fenced.
         """
-        if isinstance(reply, Refused) and STALE_FENCE in reply.message:
+        if isinstance(reply, Refused) and is_stale_fence(reply.message):
             raise Fenced(reply.message)
         self._view.touched.add(write.gang)
         if not isinstance(reply, ClusterError):
             return self._done(write)
-        if isinstance(reply, Throttled | Unreachable):
+        if isinstance(reply, Throttled | Unreachable) or _lacks_rights(reply):
             return []
         match write.step:
             case Step.ASK if isinstance(reply, Refused):
@@ -319,7 +293,7 @@ class Release:
         match write.step:
             case Step.ASK:
                 if (intent := self.intents.get(write.gang)) and (tracked := self._view.pods.get(write.member)):
-                    intent.asked.add(tracked.likeness)
+                    intent.asked.add(_kind(tracked))
             case Step.RECORD:
                 group = self._view.groups.get(write.gang)
                 record = translate.record(group.status or {}) if group is not None else None
@@ -341,7 +315,7 @@ class Release:
         if "does not support dry run" in reply.message:
             return self._done(write)
         tracked = self._view.pods.get(write.member)
-        if tracked is None or not _ready(tracked):
+        if tracked is None or not muster.ready(tracked):
             return []  # the pod changed under us; what is there now decides
         self.intents.pop(write.gang, None)
         return [WriteFailed(write.gang, write.round, _rejected(reply))]
@@ -371,7 +345,7 @@ class Release:
     def _release_failed(self, write: Write, reply: Refused) -> list[Change]:
         """A member that the API server will not let start: for a group of one nothing was written, a gang is given back."""
         tracked = self._view.pods.get(write.member)
-        if tracked is None or not _ready(tracked):
+        if tracked is None or not muster.ready(tracked):
             return []
         if write.step is Step.EXTRA:
             self.extras.pop(write.member, None)
@@ -379,83 +353,21 @@ class Release:
         self.intents.pop(write.gang, None)
         return [WriteFailed(write.gang, write.round, _rejected(reply))]
 
-    # ---- looking at the mirror
 
-    def counts(self, gang: str) -> dict[str, int]:
-        """Members by stage, as status shows them."""
-        stages = [self._view.pods[uid].member.stage for uid in self._view.members.get(gang, ())]
-        return {
-            "members": len(stages),
-            "released": sum(stage is not Stage.GATED for stage in stages),
-            "bound": sum(stage >= Stage.BOUND for stage in stages),
-            "running": stages.count(Stage.RUNNING),
-            "succeeded": stages.count(Stage.SUCCEEDED),
-            "failed": stages.count(Stage.FAILED),
-        }
-
-    def _live(self, gang: str) -> bool:
-        """Whether a pod of the gang still holds, or may come to hold, a node."""
-        pods = (self._view.pods[uid].member for uid in self._view.members.get(gang, ()))
-        return any(
-            Stage.GATED < pod.stage < Stage.SUCCEEDED or (pod.leaving and pod.stage is Stage.GATED) for pod in pods
-        )
-
-    def _all_started(self, gang: str, record: Record) -> bool:
-        started = sum(
-            self._view.pods[uid].member.stage in (Stage.RUNNING, Stage.SUCCEEDED)
-            for uid in self._view.members.get(gang, ())
-        )
-        return started >= len(record.places)
-
-    def _all_over(self, gang: str) -> bool:
-        """Whether a gang without a known owner has ended: every slot's member succeeded."""
-        known = self._view.gang(gang)
-        if known is None or known.give_back is not GiveBack.NONE:
-            return False
-        stages = [self._view.pods[uid].member.stage for uid in self._view.members.get(gang, ())]
-        return stages.count(Stage.SUCCEEDED) >= max(known.maximum, 1)
-
-    # ---- making writes
-
-    def _on_group(self, step: Step, gang: str, group: Custom, body: dict[str, Any], round_: int = 0) -> Write:
-        meta = group.metadata
-        return Write(step, foreign.POD_GROUPS, meta.namespace, meta.name, body, gang, round_, subresource="status")
-
-    def _on_owner(self, step: Step, gang: str, owner: Job, round_: int, fence: int, *, suspend: bool) -> Write:
-        body = patches.suspension(owner, round_, fence, suspend=suspend)
-        return Write(step, JOB.kind, owner.metadata.namespace, owner.metadata.name, body, gang, round_)
-
-    def _on_pod(
-        self, step: Step, gang: str, tracked: Tracked, node: str, round_: int, fence: int, *, dry_run: bool = False
-    ) -> Write:
-        member = tracked.member
-        body = patches.release(member.uid, tracked.version, tracked.terms, node, fence)
-        return Write(
-            step, foreign.PODS, tracked.namespace, member.name, body, gang, round_, member.uid, dry_run=dry_run
-        )
-
-    def _with_record(self, step: Step, gang: str, tracked: Tracked, extra: AdmitExtra, fence: int) -> Write:
-        member = tracked.member
-        own = patches.own_record(extra.round, fence, extra.slot, extra.node, extra.decided_at)
-        body = patches.release(member.uid, tracked.version, tracked.terms, extra.node, fence, own)
-        return Write(step, foreign.PODS, tracked.namespace, member.name, body, gang, extra.round, member.uid)
+def _kind(tracked: Tracked) -> object:
+    """Pods of one kind get the same answer from the API server: equal in shape, labels and service account."""
+    return tracked.member.shape, tracked.likeness
 
 
-def _ready(tracked: Tracked) -> bool:
-    """Only our gate keeps the pod, and it is not on its way out."""
-    member = tracked.member
-    return member.stage is Stage.GATED and not member.foreign_gates and not member.leaving
+def is_stale_fence(message: str) -> bool:
+    """Whether one of our fence policies refused: another process leads."""
+    return STALE_FENCE in message and any(f"'{name}'" in message for name in FENCE_POLICIES)
+
+
+def _lacks_rights(reply: ClusterError) -> bool:
+    """Whether RBAC, not the object, was refused: it heals when our role is back, and says nothing about the gang."""
+    return reply.status == 403 and " cannot " in reply.message and " resource " in reply.message
 
 
 def _rejected(reply: ClusterError) -> Misfit:
-    return Misfit(Reason.PATCH_REJECTED, TextEvidence(reply.message[:500]))
-
-
-def derive(view: Source, job: str) -> Write | None:
-    """The PodGroup that a managed Job still lacks."""
-    owner, queue = view.jobs.get(job), view.underived.get(job)
-    if owner is None or queue is None:
-        return None
-    body = patches.derived_pod_group(JOB, owner, queue)
-    meta = body["metadata"]
-    return Write(Step.CREATE, foreign.POD_GROUPS, meta["namespace"], meta["name"], body, gang="", member=job)
+    return Misfit(Reason.PATCH_REJECTED, TextEvidence(shorten(reply.message.partition("Invalid value:")[0], 300)))

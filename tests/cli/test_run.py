@@ -20,7 +20,7 @@ from queuectl.cli.problems import Usage
 from queuectl.cli.run import address, ending
 from queuectl.control.lease import LeadershipLost
 from queuectl.control.ports import Refused
-from queuectl.control.release import Fenced
+from queuectl.control.steps import Fenced
 from tests.cli.conftest import invoke
 
 

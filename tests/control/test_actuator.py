@@ -10,7 +10,7 @@ import msgspec
 from queuectl.contract import foreign
 from queuectl.control.actuator import Actuator
 from queuectl.control.clock import RealClock
-from queuectl.control.release import Step
+from queuectl.control.steps import Step
 from queuectl.model.changes import Change
 from tests.control.tiny import FENCE, NOW, Tiny
 from tests.rig.client import eventually

@@ -7,7 +7,7 @@ import msgspec
 from queuectl.contract import foreign
 from queuectl.control.notices import Blockers, QueueStatuses
 from queuectl.control.ports import Upserted
-from queuectl.control.release import Write
+from queuectl.control.steps import Write
 from queuectl.model.reasons import Misfit, Reason, TextEvidence
 from tests.control.tiny import FENCE, NOW, Tiny
 

@@ -10,7 +10,8 @@ import pytest
 
 from queuectl.contract import foreign, patches
 from queuectl.control.ports import Conflict, Refused, Unreachable
-from queuectl.control.release import Fenced, Release, Step
+from queuectl.control.release import Release
+from queuectl.control.steps import Fenced, Step, on_pod
 from queuectl.model.changes import RecordSeen, WriteFailed
 from queuectl.model.plan import AdmitExtra, Cause, Withdraw
 from queuectl.model.reasons import Reason
@@ -51,9 +52,9 @@ def test_a_gated_job_is_recorded_before_any_gate_goes(tiny: Tiny) -> None:
 def test_without_the_record_step_gates_go_first(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail: a machine that skips the record releases at once."""
 
-    def skip(self: Release, gang: str, group: Any, owner: Any, intent: Any, fence: int) -> Iterator[Any]:
+    def skip(self: Release, group: Any, owner: Any, intent: Any, fence: int) -> Iterator[Any]:
         for one in intent.admit.assignments:
-            yield self._on_pod(Step.RELEASE, gang, self._view.pods[one.member], one.node, 1, fence)
+            yield on_pod(Step.RELEASE, self._view.pods[one.member], one.node, 1, fence)
 
     monkeypatch.setattr(Release, "_admit", skip)
     admitted(tiny)
@@ -88,7 +89,7 @@ def test_a_suspended_job_is_recorded_then_resumed_then_released(tiny: Tiny) -> N
     assert tiny.settle() == [Step.RECORD, Step.RESUME]
     job = tiny.get(foreign.JOBS, "ns", "train")
     assert job["spec"]["suspend"] is False
-    assert job["metadata"]["annotations"]["queuectl.io/suspension"] == "1:resumed"
+    assert job["metadata"]["annotations"]["queuectl.io/suspension"].endswith(":1:resumed")
     tiny.pods(job, 3)
     tiny.admit(3)
     assert tiny.settle() == [Step.RELEASE] * 3
@@ -339,7 +340,13 @@ def test_a_stale_fence_stops_everything(tiny: Tiny) -> None:
     admitted(tiny)
     write = tiny.next()[0]
     with pytest.raises(Fenced):
-        tiny.release.on_reply(write, Refused("ValidatingAdmissionPolicy 'x' denied request: stale fence", 422))
+        tiny.release.on_reply(
+            write,
+            Refused(
+                "ValidatingAdmissionPolicy 'queuectl-fence' with binding 'queuectl-fence' denied request: stale fence: 3",
+                422,
+            ),
+        )
 
 
 def test_a_member_that_may_not_start_is_told(tiny: Tiny) -> None:
@@ -398,3 +405,98 @@ def test_a_pin_goes_into_every_term_but_an_empty_one() -> None:
         {},
         {"matchFields": [wire, name]},
     ]
+
+
+def suspend(tiny: Tiny, *, suspended: bool) -> None:
+    """What a user does by hand."""
+    job = tiny.get(foreign.JOBS, "ns", "train")
+    job["spec"]["suspend"] = suspended
+    tiny.put(foreign.JOBS, job)
+
+
+def test_a_give_back_does_not_undo_a_users_own_suspend(tiny: Tiny) -> None:
+    """Suspended by its user, then a deadline passes before the pods are gone: the Job stays suspended."""
+    pods = admitted(tiny)
+    tiny.settle()
+    suspend(tiny, suspended=True)
+    give_back(tiny)
+    assert tiny.settle() == []
+    for pod in pods:
+        tiny.drop(foreign.PODS, "ns", pod["metadata"]["name"])
+    assert tiny.settle() == [Step.RETURN]
+    assert tiny.get(foreign.JOBS, "ns", "train")["spec"]["suspend"] is True
+    assert tiny.settle() == []
+
+
+def test_an_owner_resumed_in_the_middle_of_a_give_back_is_suspended_again(tiny: Tiny) -> None:
+    """While pods of the round live; once they are gone nothing is suspended any more for their sake."""
+    pods = admitted(tiny)
+    tiny.settle()
+    give_back(tiny)
+    assert tiny.settle() == [Step.EVICTED, Step.SUSPEND]
+    suspend(tiny, suspended=False)
+    assert tiny.settle() == [Step.SUSPEND]
+    for pod in pods:
+        tiny.drop(foreign.PODS, "ns", pod["metadata"]["name"])
+    suspend(tiny, suspended=False)
+    assert tiny.settle() == [Step.RETURN]
+
+
+def test_a_lost_answer_to_the_eviction_does_not_clear_the_back_off(tiny: Tiny) -> None:
+    """Committed, not answered: the count of give-backs stays, so a hopeless gang is deactivated in the end."""
+    pods = admitted(tiny)
+    tiny.settle()
+    give_back(tiny)
+    (write,) = tiny.next()
+    tiny._answer(write)
+    tiny.changes += tiny.release.on_reply(write, Unreachable("connection reset"))
+    tiny.settle()
+    for pod in pods:
+        tiny.drop(foreign.PODS, "ns", pod["metadata"]["name"])
+    assert tiny.settle() == [Step.RETURN, Step.RESUME]
+    requeue = tiny.group()["status"]["requeue"]
+    assert (requeue["count"], "notBefore" in requeue) == (1, True)
+
+
+def test_missing_rights_are_not_the_gangs_fault(tiny: Tiny) -> None:
+    """RBAC may be away for a moment; nothing is given back for that."""
+    admitted(tiny)
+    tiny.send(tiny.next()[0])
+    tiny.send(next(w for w in tiny.next() if w.step is Step.RECORD))
+    message = 'pods "train-0-a" is forbidden: User "queuectl" cannot patch resource "pods" in API group ""'
+    tiny.refusals[Step.RELEASE] = Refused(message, 403)
+    tiny.send(tiny.next()[0])
+    assert not [c for c in tiny.changes if isinstance(c, WriteFailed)]
+    tiny.refusals.clear()
+    assert tiny.settle() == [Step.RELEASE] * 3
+
+
+def test_another_gangs_annotation_on_a_copied_job_means_nothing(tiny: Tiny) -> None:
+    """A Job made from another's YAML carries the other's annotation: it is admitted like any suspended Job."""
+    job = tiny.job("train", 2, suspend=True)
+    job["metadata"]["annotations"]["queuectl.io/suspension"] = "another-uid:1:resumed"
+    tiny.put(foreign.JOBS, job)
+    tiny.settle()
+    tiny.admit(2)
+    assert tiny.settle() == [Step.RECORD, Step.RESUME]
+
+
+def test_the_note_waits_for_the_slots_of_the_record(tiny: Tiny) -> None:
+    """Extras that run do not stand in for members that do not."""
+    job = tiny.job("train", 3, gang="2")
+    tiny.settle()
+    pods = tiny.pods(job, 3)
+    tiny.admit(2)
+    tiny.settle()
+    for pod in (pods[0], pods[2]):
+        tiny.run(pod)
+    assert tiny.settle() == []
+    tiny.run(pods[1])
+    assert tiny.settle() == [Step.NOTE]
+
+
+def test_a_refusal_that_quotes_us_does_not_end_the_leader(tiny: Tiny) -> None:
+    """Only our own policies can say that the fence is stale."""
+    admitted(tiny)
+    write = tiny.next()[0]
+    tiny.release.on_reply(write, Refused('admission webhook "x" denied: label is "stale fence"', 400))

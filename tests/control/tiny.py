@@ -11,8 +11,9 @@ import msgspec
 from queuectl.contract import foreign
 from queuectl.contract.foreign import Kind
 from queuectl.control.ports import ClusterError, Conflict, Deleted, NotFound, Refused, Upserted
-from queuectl.control.release import Release, Step, Write, derive
+from queuectl.control.release import Release
 from queuectl.control.source import Source
+from queuectl.control.steps import Step, Write, derive
 from queuectl.model.changes import Change
 from queuectl.model.plan import Admit, Assignment
 
@@ -146,7 +147,7 @@ class Tiny:
 
     def next(self) -> list[Write]:
         """All writes that the present state calls for."""
-        writes = [w for job in list(self.source.underived) if (w := derive(self.source, job)) is not None]
+        writes = [w for job, q in list(self.source.underived.items()) if (w := derive(self.source, job, q)) is not None]
         for gang in [*self.source.groups, *(uid for uid in self.source.pods if uid in self.source.members)]:
             writes += self.release.next_writes(gang, FENCE, NOW)
         return sorted(writes, key=lambda write: write.step)

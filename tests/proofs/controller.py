@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from queuectl.cli.main import main
-from queuectl.control import release
-from queuectl.control.release import Intent, Release, Step, Write
+from queuectl.control import muster, release
+from queuectl.control.release import Intent, Release
+from queuectl.control.steps import Step, Write, on_pod
 
 
-def without_record(self: Release, gang: str, group: Any, owner: Any, intent: Intent, fence: int) -> Iterator[Write]:
+def without_record(self: Release, group: Any, owner: Any, intent: Intent, fence: int) -> Iterator[Write]:
     """Release at once, without recording the decision first."""
     for one in intent.admit.assignments:
         tracked = self._view.pods.get(one.member or "")
-        if tracked is not None and release._ready(tracked):
-            yield self._on_pod(Step.RELEASE, gang, tracked, one.node, intent.admit.round, fence)
+        if tracked is not None and muster.ready(tracked):
+            yield on_pod(Step.RELEASE, tracked, one.node, intent.admit.round, fence)
 
 
 def without_version(make: Callable[..., Write]) -> Callable[..., Write]:
@@ -40,8 +41,9 @@ def install(mutant: str) -> None:
             return
         case "no-record":
             Release._admit = without_record  # type: ignore[method-assign]  # that is the mutant
+            Release.due = lambda self, write: True  # type: ignore[method-assign]
         case "no-version":
-            Release._on_pod = without_version(Release._on_pod)  # type: ignore[method-assign]  # that is the mutant
+            release.on_pod = without_version(release.on_pod)  # type: ignore[attr-defined]  # that is the mutant
         case _:
             raise KeyError(mutant)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 
 from tests.proofs.judge import judge
-from tests.proofs.stage import USER, Stage, gated, groups, job, jobs, parsed, pods, queuectl
+from tests.proofs.refusals import refusals
+from tests.proofs.stage import USER, Running, Stage, gated, groups, job, jobs, parsed, pods, queuectl
 from tests.proofs.table import Proof
 from tests.rig.client import STRATEGIC, ApiError, eventually
 from tests.rig.nodes import gpu_nodes
@@ -24,14 +25,10 @@ TOPOLOGY = {
 }
 
 
-async def three_jobs(proof: Proof, stage: Stage, *, mutant: str = "none") -> None:
+async def three_jobs(proof: Proof, stage: Stage, controller: Running, *, mutant: bool = False) -> None:
     """2 racks × 2 nodes × 4 GPUs, three Jobs of 8 that each need a whole rack."""
     nodes = gpu_nodes("three", 4, 4, 2)
-    async with (
-        stage.leader(mutant=mutant) as controller,
-        stage.scenario(nodes) as namespace,
-        stage.tenant(namespace) as tenant,
-    ):
+    async with stage.scenario(nodes) as namespace, stage.tenant(namespace) as tenant:
         for name in ("one", "two", "three"):
             await tenant.create(jobs(namespace), job(name, namespace, 8, required="rack"))
 
@@ -57,7 +54,7 @@ async def three_jobs(proof: Proof, stage: Stage, *, mutant: str = "none") -> Non
             "2 bound, 8 of 8 gated",
             len(running) == 2 and whole and all(map(gated, found)),
         )
-        if mutant == "none":
+        if not mutant:
             await _explain(proof, controller.url, namespace, waiting)
             await _tenant_refused(proof, stage, namespace, waiting)
         await tenant.delete(f"{jobs(namespace)}/{running[0]}", {"propagationPolicy": "Background"})
@@ -104,11 +101,7 @@ async def _tenant_refused(proof: Proof, stage: Stage, namespace: str, name: str)
 
 async def suspended(proof: Proof, stage: Stage) -> None:
     """A Job created suspended has no pods; it is admitted from its template, whole."""
-    async with (
-        stage.leader(),
-        stage.scenario(gpu_nodes("susp", 2, 4)) as namespace,
-        stage.tenant(namespace) as tenant,
-    ):
+    async with stage.scenario(gpu_nodes("susp", 2, 4)) as namespace, stage.tenant(namespace) as tenant:
         blocking = await tenant.create(jobs(namespace), job("first", namespace, 8))
         await stage.bound(namespace, "first", 8)
         await tenant.create(jobs(namespace), job("second", namespace, 8, suspend=True, seconds=1))
@@ -178,11 +171,7 @@ async def deadline(proof: Proof, stage: Stage) -> None:
 
 async def requeue(proof: Proof, stage: Stage) -> None:
     """``queuectl requeue`` of a running 16-pod Job by its tenant."""
-    async with (
-        stage.leader(),
-        stage.scenario(gpu_nodes("again", 4, 4)) as namespace,
-        stage.tenant(namespace) as tenant,
-    ):
+    async with stage.scenario(gpu_nodes("again", 4, 4)) as namespace, stage.tenant(namespace) as tenant:
         await tenant.create(jobs(namespace), job("train", namespace, 16, seconds=4))
         first = await stage.bound(namespace, "train", 16)
         kubeconfig = stage.control_plane.kubeconfig(f"tenant-{namespace}")
@@ -202,9 +191,11 @@ async def requeue(proof: Proof, stage: Stage) -> None:
 
 
 async def all_gangs(proof: Proof, stage: Stage) -> None:
-    """Every claim of this file."""
+    """Every claim of this file, and of bad input, under one controller; the missed deadline under one of its own."""
     await stage.admin.create("/apis/queuectl.io/v1alpha1/topologies", TOPOLOGY)
-    await proof.part("three gangs", lambda: three_jobs(proof, stage))
-    await proof.part("suspended Job", lambda: suspended(proof, stage))
+    async with stage.leader(blockerInterval="1s") as controller:
+        await proof.part("three gangs", lambda: three_jobs(proof, stage, controller))
+        await proof.part("suspended Job", lambda: suspended(proof, stage))
+        await proof.part("requeue", lambda: requeue(proof, stage))
+        await proof.part("refusals", lambda: refusals(proof, stage))
     await proof.part("bind deadline", lambda: deadline(proof, stage))
-    await proof.part("requeue", lambda: requeue(proof, stage))

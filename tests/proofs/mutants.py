@@ -10,7 +10,8 @@ from tests.proofs.table import Proof
 async def mutants(proof: Proof, stage: Stage) -> None:
     """The first part again, on a mutant."""
     other = Proof("release", quiet=True)
-    await other.part("three gangs", lambda: gangs.three_jobs(other, stage, mutant="no-record"))
+    async with stage.leader(mutant="no-record") as controller:
+        await other.part("three gangs", lambda: gangs.three_jobs(other, stage, controller, mutant=True))
     failed = [row for row in other.rows if not row.ok]
     proof.row(
         "the same proof on a controller that skips the record",

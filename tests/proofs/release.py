@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from tests.proofs import cost, crash, gangs, mutants, refusals
+from tests.proofs import cost, crash, gangs, mutants
 from tests.proofs.stage import Stage
 from tests.proofs.table import Proof
 from tests.rig import build
@@ -16,7 +16,6 @@ async def prove(proof: Proof) -> None:
     await proof.part("decode", lambda: cost.decode(proof))
     async with Stage.up() as stage:
         await gangs.all_gangs(proof, stage)
-        await proof.part("refusals", lambda: refusals.refusals(proof, stage))
         await crash.all_crashes(proof, stage)
         await proof.part("mutant", lambda: mutants.mutants(proof, stage))
         if not proof.sample:  # minutes of load, and figures that a busy machine would spoil

@@ -173,7 +173,15 @@ class Stage:
         number = next(self.serial)
         config = Path(self.control_plane.folder) / f"queuectl-{number}.yaml"
         config.write_text(
-            yaml.safe_dump({"leaseDuration": "2s", "backoff": "1s", "queueStatusInterval": "1s", **configuration})
+            yaml.safe_dump(
+                {
+                    "leaseDuration": "2s",
+                    "fenceGrace": "0s",
+                    "backoff": "1s",
+                    "queueStatusInterval": "1s",
+                    **configuration,
+                }
+            )
         )
         port = free_port()
         argv = [sys.executable, "-m", "tests.proofs.controller", mutant, "--", "run"]

@@ -71,6 +71,8 @@ def refusal(code: int, message: str, retry_after: float) -> ClusterError:
             return Expired(message, code)
         case 429:
             return Throttled(message, retry_after)
+        case 401 | 408:
+            return Unreachable(message, code)  # credentials that are being rotated, a request that took too long
         case _ if 300 <= code < 500:
             return Refused(message, code)
         case _:

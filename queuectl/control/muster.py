@@ -1,0 +1,69 @@
+"""How far a gang's members have come, as the mirror shows them. O(members) each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from queuectl.control.source import Source, Tracked
+from queuectl.model.gangs import GiveBack, Member, Record, Stage
+
+
+def members(view: Source, gang: str) -> Iterator[Member]:
+    """The gang's members."""
+    return (view.pods[uid].member for uid in view.members.get(gang, ()))
+
+
+def ready(tracked: Tracked) -> bool:
+    """Only our gate keeps the pod, and it is not on its way out."""
+    member = tracked.member
+    return member.stage is Stage.GATED and not member.foreign_gates and not member.leaving
+
+
+def counts(view: Source, gang: str) -> dict[str, int]:
+    """Members by stage, as status shows them."""
+    stages = [member.stage for member in members(view, gang)]
+    return {
+        "members": len(stages),
+        "released": sum(stage is not Stage.GATED for stage in stages),
+        "bound": sum(stage >= Stage.BOUND for stage in stages),
+        "running": stages.count(Stage.RUNNING),
+        "succeeded": stages.count(Stage.SUCCEEDED),
+        "failed": stages.count(Stage.FAILED),
+    }
+
+
+def live(view: Source, gang: str) -> bool:
+    """Whether a pod of the gang still holds, or may come to hold, a node."""
+    return any(
+        Stage.GATED < pod.stage < Stage.SUCCEEDED or (pod.leaving and pod.stage is Stage.GATED)
+        for pod in members(view, gang)
+    )
+
+
+def all_started(view: Source, gang: str, record: Record) -> bool:
+    """Whether every slot of the record has a member that runs or has succeeded.
+
+    A member's slot is the one that its own record names, else its rank; members without either count one by one.
+    """
+    wanted = {place.slot for place in record.places}
+    slots: set[int] = set()
+    unranked = 0
+    for member in members(view, gang):
+        if member.stage not in (Stage.RUNNING, Stage.SUCCEEDED):
+            continue
+        if member.record is not None and member.record.places:
+            slots.add(member.record.places[0].slot)
+        elif member.rank is not None:
+            slots.add(member.rank)
+        else:
+            unranked += 1
+    return len(slots & wanted) + unranked >= len(wanted)
+
+
+def all_over(view: Source, gang: str) -> bool:
+    """Whether a gang without a known owner has ended: every slot's member succeeded."""
+    known = view.gang(gang)
+    if known is None or known.give_back is not GiveBack.NONE:
+        return False
+    succeeded = sum(member.stage is Stage.SUCCEEDED for member in members(view, gang))
+    return succeeded >= max(known.maximum, 1)
