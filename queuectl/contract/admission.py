@@ -37,11 +37,10 @@ def only(what: str, ours: tuple[str, ...]) -> str:
     return f"{new}.all(k, k in {names} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, k in {names} || k in {new})"
 
 
-def rule(kind: Kind, *operations: str, sub: tuple[str, ...] = ()) -> Json:
-    """The requests that a policy looks at; ``sub`` are subresources besides the resource itself."""
+def rule(kind: Kind, *operations: str) -> Json:
+    """The requests that a policy looks at."""
     group, version, resource = kind
-    resources = [resource, *(f"{resource}/{one}" for one in sub)]
-    return {"apiGroups": [group], "apiVersions": [version], "operations": list(operations), "resources": resources}
+    return {"apiGroups": [group], "apiVersions": [version], "operations": list(operations), "resources": [resource]}
 
 
 def mutating_policy(

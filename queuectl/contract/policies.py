@@ -22,7 +22,7 @@ from queuectl.contract.admission import (
     same,
     validating_policy,
 )
-from queuectl.contract.home import GROUP, NAMESPACE, USER
+from queuectl.contract.home import GROUP, LEASE, NAMESPACE, USER
 from queuectl.contract.names import (
     DEFAULT_QUEUE_LABEL,
     FENCE,
@@ -47,14 +47,18 @@ SUMMARY = {
     "queuectl-managed-pods": "refuses pods with a queue label that have no gate or name their node",
     "queuectl-labels": "refuses changes of our labels on pods and Jobs, unless one may `release`",
     "queuectl-jobs": "refuses a Job whose pod template names another queue, and changes of our labels in the template",
-    "queuectl-operator-hold": f"refuses changes of the annotation `{OPERATOR_HOLD}` on PodGroups, unless one may `release`",
-    "queuectl-own-writes-pods": "keeps the controller's own account to its gate, pin, annotations and conditions",
+    "queuectl-records": "refuses to set or change the controller's own annotations on pods, unless one may `release`",
+    "queuectl-records-jobs": "the same for Jobs and their pod templates",
+    "queuectl-operator-hold": f"refuses changes of the annotation `{OPERATOR_HOLD}` on PodGroups, and to delete such a"
+    " PodGroup, unless one may `release`",
+    "queuectl-own-writes-pods": "keeps the controller's own account to its gate, pin and annotations",
     "queuectl-own-writes-jobs": "keeps the controller's own account to suspending, resuming and its annotations",
     "queuectl-fence": f"refuses the controller's writes to pods and Jobs whose annotation `{FENCE}` is older than the Lease",
     "queuectl-status-fence": "the same for `status.fence` of Queues and PodGroups",
+    "queuectl-lease": "refuses to delete the controller's Lease, which holds the fence, unless one may `release`",
 }
 
-# Conditions on the object of a request.
+# Conditions on the object of a request. A label with an empty value counts as none.
 _MANAGED = {
     "name": "managed",
     "expression": f"{label('object.metadata', QUEUE_LABEL)} != ''"
@@ -62,7 +66,7 @@ _MANAGED = {
 }
 _NO_QUEUE = {
     "name": "no-queue",
-    "expression": f"!('{QUEUE_LABEL}' in object.metadata.?labels.orValue({{}}))"
+    "expression": f"{label('object.metadata', QUEUE_LABEL)} == ''"
     f" && {label('object.metadata', UNMANAGED_LABEL)} != 'true'",
 }
 _NO_NODE = {"name": "no-node", "expression": "object.spec.?nodeName.orValue('') == ''"}
@@ -75,12 +79,22 @@ _NO_GATE = {"name": "no-gate", "expression": f"!{gated('object', GATE)}"}
 _MAY_RELEASE = (
     f"authorizer.group('{GROUP}').resource('podgroups').namespace(request.namespace).check('release').allowed()"
 )
+# Kubernetes' own controllers: what they delete belongs to something that somebody else was allowed to delete.
+_CLEANS_UP = (
+    "(request.userInfo.username == 'system:kube-controller-manager'"
+    " || 'system:serviceaccounts:kube-system' in request.userInfo.?groups.orValue([]))"
+)
 _ADD_GATE = f"spec: Object.spec{{schedulingGates: [Object.spec.schedulingGates{{name: '{GATE}'}}]}}"
 
 
 def mutating() -> list[Json]:
     """Label and gate: what makes a pod ours, written where it is missing."""
-    default = {"matchExpressions": [{"key": DEFAULT_QUEUE_LABEL, "operator": "Exists"}]}
+    default = {
+        "matchExpressions": [
+            {"key": DEFAULT_QUEUE_LABEL, "operator": "Exists"},
+            {"key": DEFAULT_QUEUE_LABEL, "operator": "NotIn", "values": [""]},
+        ]
+    }
     # namespaceObject can be read in a mutation, but not in a condition (measured): the selector decides.
     queue = f"namespaceObject.metadata.labels['{DEFAULT_QUEUE_LABEL}']"
 
@@ -93,7 +107,7 @@ def mutating() -> list[Json]:
 
     plain_template = {
         "name": "plain-template",
-        "expression": f"!('{QUEUE_LABEL}' in object.spec.template.?metadata.?labels.orValue({{}}))"
+        "expression": f"{label('object.spec.template.?metadata', QUEUE_LABEL)} == ''"
         f" && {label('object.spec.template.?metadata', UNMANAGED_LABEL)} != 'true'",
     }
     own = f"object.metadata.labels['{QUEUE_LABEL}']"
@@ -121,6 +135,7 @@ def guarding() -> list[Json]:
     """What nobody may do to managed pods and their owners, except whoever holds the virtual verb ``release``."""
     labels = (QUEUE_LABEL, POD_GROUP_LABEL, ROLE_LABEL, UNMANAGED_LABEL)
     template = "object.spec.template.?metadata"
+    who = f"only who may 'release' podgroups.{GROUP} in this namespace"
     return [
         *validating_policy(
             "queuectl-release",
@@ -129,7 +144,7 @@ def guarding() -> list[Json]:
             [
                 (
                     f"{gated('object', GATE)} || {_MAY_RELEASE}",
-                    f"only who may 'release' podgroups.{GROUP} in this namespace removes the gate {GATE}",
+                    f"{who} removes the gate {GATE}",
                 )
             ],
         ),
@@ -191,31 +206,67 @@ def guarding() -> list[Json]:
                 ),
             ],
         ),
+        # A record that somebody else wrote would charge nodes, or have a Job suspended.
+        *validating_policy(
+            "queuectl-records",
+            [rule(POD, "CREATE", "UPDATE")],
+            [],
+            [_untouched("object.metadata", name) for name in (FENCE, RECORD)],
+        ),
+        *validating_policy(
+            "queuectl-records-jobs",
+            [rule(JOB, "CREATE", "UPDATE")],
+            [],
+            [
+                *(_untouched("object.metadata", name) for name in (FENCE, SUSPENSION)),
+                *(_untouched(template, name, "the pod template's ") for name in (FENCE, RECORD)),
+            ],
+        ),
         *validating_policy(
             "queuectl-operator-hold",
-            [rule((GROUP, "*", "podgroups"), "UPDATE")],
+            [rule((GROUP, "*", "podgroups"), "UPDATE", "DELETE")],
             [],
             [
                 (
+                    f"request.operation == 'DELETE' || variables.new == variables.old || {_MAY_RELEASE}",
+                    f"{who} changes the annotation {OPERATOR_HOLD}",
+                ),
+                # Of a derived PodGroup that is gone, the next one would not be held.
+                (
+                    f"request.operation != 'DELETE' || !variables.old.hasValue() || {_CLEANS_UP} || {_MAY_RELEASE}",
+                    f"it carries the annotation {OPERATOR_HOLD}: {who} deletes it",
+                ),
+                # Nor by way of the garbage collector.
+                (
                     (
-                        f"object.metadata.?annotations[?'{OPERATOR_HOLD}'] =="
-                        f" oldObject.metadata.?annotations[?'{OPERATOR_HOLD}'] || {_MAY_RELEASE}"
+                        "request.operation == 'DELETE' || !variables.old.hasValue()"
+                        f" || {same('metadata', ('ownerReferences',))} || {_CLEANS_UP} || {_MAY_RELEASE}"
                     ),
-                    f"only who may 'release' podgroups.{GROUP} in this namespace changes the annotation {OPERATOR_HOLD}",
-                )
+                    f"it carries the annotation {OPERATOR_HOLD}: {who} changes its owners",
+                ),
             ],
+            variables={
+                "old": f"oldObject.metadata.?annotations[?'{OPERATOR_HOLD}']",
+                "new": f"object.metadata.?annotations[?'{OPERATOR_HOLD}']",
+            },
         ),
     ]
+
+
+def _untouched(metadata: str, name: str, whose: str = "the ") -> tuple[str, str]:
+    """Nobody but the controller sets, changes or removes this annotation; what carries it can be changed otherwise."""
+    new = f"{metadata}.?annotations[?'{name}']"
+    old = new.replace("object", "oldObject", 1)
+    return (
+        f"(request.operation == 'CREATE' ? !{new}.hasValue() : {new} == {old}) || {_MAY_RELEASE}",
+        f"{whose}annotation {name} is the controller's own; leave it as it is, and out of what you create",
+    )
 
 
 # Of a pod or Job, what the API server lets anybody change, and our account must not.
 _POD_SPEC = (
     "containers", "initContainers", "ephemeralContainers", "tolerations", "nodeSelector", "activeDeadlineSeconds",
     "terminationGracePeriodSeconds",
-)  # fmt: skip
-_POD_STATUS = (
-    "phase", "reason", "message", "nominatedNodeName", "hostIP", "podIP", "podIPs", "startTime", "containerStatuses",
-    "initContainerStatuses", "resourceClaimStatuses",
 )  # fmt: skip
 _JOB_SPEC = (
     "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished", "template",
@@ -231,7 +282,6 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
     """
     is_us = {"name": "is-us", "expression": f"request.userInfo.username == {json.dumps(user)}"}
     gates = "spec.?schedulingGates.orValue([])"
-    conditions = f"?status.?conditions.orValue([]).filter(c, !c.type.startsWith('{GROUP}/'))"
     least = "params.spec.?leaseTransitions.orValue(0)"
     annotation = f"object.metadata.?annotations[?'{FENCE}'].orValue('')"
     stale = f"{STALE_FENCE}: another leader has begun since"
@@ -243,7 +293,7 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
     return [
         *validating_policy(
             "queuectl-own-writes-pods",
-            [rule(POD, "UPDATE", sub=("status",))],
+            [rule(POD, "UPDATE")],
             [is_us],
             [
                 *metadata,
@@ -252,10 +302,6 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
                     "the controller removes no scheduling gate but its own",
                 ),
                 (same("spec", (*_POD_SPEC, _PREFERRED)), "the controller only pins and releases pods"),
-                (
-                    f"object.{conditions} == oldObject.{conditions} && {same('status', _POD_STATUS)}",
-                    "the controller writes no part of a pod's status but its own conditions",
-                ),
             ],
         ),
         *validating_policy(
@@ -266,7 +312,7 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
         ),
         *validating_policy(
             FENCE_POLICIES[0],
-            [rule(POD, "UPDATE", sub=("status",)), rule(JOB, "UPDATE")],
+            [rule(POD, "UPDATE"), rule(JOB, "UPDATE")],
             [is_us],
             [
                 (
@@ -290,6 +336,27 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
             [is_us],
             [(f"object.?status.?fence.orValue(-1) >= {least}", stale)],
             lease_in=namespace,
+        ),
+        # A new Lease would begin with a fence that the writes of earlier leaders pass.
+        *validating_policy(
+            "queuectl-lease",
+            [rule(("coordination.k8s.io", "*", "leases"), "DELETE")],
+            [
+                {
+                    "name": "is-ours",
+                    "expression": f"request.namespace == {json.dumps(namespace)}"
+                    f" && oldObject.metadata.name == {json.dumps(LEASE)}",
+                }
+            ],
+            [
+                (
+                    f"{_CLEANS_UP} || {_MAY_RELEASE}",
+                    (
+                        "this Lease holds the fence that keeps earlier leaders from writing: only who may 'release'"
+                        f" podgroups.{GROUP} in this namespace deletes it"
+                    ),
+                )
+            ],
         ),
     ]
 

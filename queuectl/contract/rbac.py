@@ -11,7 +11,8 @@ Json = dict[str, Any]
 NAME = "queuectl"
 _API = "rbac.authorization.k8s.io/v1"
 _RBAC = "rbac.authorization.k8s.io"
-_READ = ["get", "list", "watch"]
+_FOLLOW = ["list", "watch"]
+_READ = ["get", *_FOLLOW]
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 
 
@@ -35,17 +36,16 @@ def _role(name: str, rules: list[Json], aggregate: list[str] | None = None) -> J
 
 
 def controller_rules() -> list[Json]:
-    """Cluster-wide rights of the controller. No secrets, no wildcard, no delete, nothing on nodes but reading."""
+    """Cluster-wide rights of the controller. No secrets, no wildcard, no delete, nothing on nodes but reading.
+
+    What is written is read back after an error, hence `get` on it; the rest is only followed.
+    """
     return [
         _rule("", ["pods"], [*_READ, "patch"]),
-        _rule("", ["pods/status"], ["patch"]),
-        _rule("", ["pods/eviction"], ["create"]),
-        _rule("", ["nodes", "namespaces"], _READ),
-        _rule("", ["events"], ["create", "patch"]),
-        _rule("events.k8s.io", ["events"], ["create", "patch"]),
+        _rule("", ["nodes"], _FOLLOW),
         _rule("batch", ["jobs"], [*_READ, "patch"]),
-        _rule("scheduling.k8s.io", ["priorityclasses"], _READ),
-        _rule(GROUP, ["queues", "topologies"], _READ),
+        _rule("scheduling.k8s.io", ["priorityclasses"], _FOLLOW),
+        _rule(GROUP, ["queues", "topologies"], _FOLLOW),
         # `release` is a virtual verb: the policy queuectl-release asks for it when our gate is removed.
         _rule(GROUP, ["podgroups"], [*_READ, "create", "release"]),
         _rule(GROUP, ["queues/status", "podgroups/status"], ["patch"]),
@@ -56,7 +56,7 @@ def lease_rules() -> list[Json]:
     """Rights in the controller's own namespace: its Lease. A create cannot be bound to a name."""
     return [
         _rule("coordination.k8s.io", ["leases"], ["create"]),
-        _rule("coordination.k8s.io", ["leases"], ["get", "update", "patch"], [LEASE]),
+        _rule("coordination.k8s.io", ["leases"], ["get", "patch"], [LEASE]),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queuectl.contract.home import LEASE
+from queuectl.contract.home import LEASE, NAMESPACE
 from queuectl.contract.names import (
     FENCE,
     GATE,
@@ -26,6 +26,7 @@ from tests.contract.support import (
     stale,
 )
 from tests.rig.client import MERGE, STRATEGIC, Api
+from tests.rig.controlplane import ControlPlane
 from tests.rig.objects import paths
 
 pytestmark = pytest.mark.rig
@@ -45,8 +46,6 @@ async def test_our_account_writes_its_records_and_moves(ours: Api, pod: str) -> 
     await ours.patch(pod, fenced(NOW, metadata={"annotations": {RECORD: None}}))
     moved = await ours.patch(pod, fenced(NOW, metadata={"labels": {QUEUE_LABEL: "language"}}))
     assert moved["metadata"]["labels"][QUEUE_LABEL] == "language"
-    waiting = {"conditions": [{"type": "queuectl.io/Waiting", "status": "True", "reason": "NoCapacity"}]}
-    await ours.patch(f"{pod}/status", fenced(NOW, status=waiting), STRATEGIC)
 
 
 OTHER_TERM = {"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}
@@ -63,14 +62,7 @@ FORBIDDEN: dict[str, tuple[Json, str, str]] = {
     "annotation-gone": ({"metadata": {"annotations": {"example.com/note": None}}}, "", "no annotations but its own"),
     "label": ({"metadata": {"labels": {"app": "x"}}}, "", "no label but queuectl.io/queue"),
     "finalizer": ({"metadata": {"finalizers": ["example.com/f"]}}, "", "neither finalizers nor owners"),
-    "phase": ({"status": {"phase": "Failed"}}, "/status", "no part of a pod's status"),
-    "nomination": ({"status": {"nominatedNodeName": "gpu-1"}}, "/status", "no part of a pod's status"),
-    "condition": (
-        {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, "/status", "no part of a pod's status"
-    ),
-    "annotation-by-status": (
-        {"metadata": {"annotations": {"example.com/note": "ours"}}}, "/status", "no annotations but its own"
-    ),
+    "status": ({"status": {"phase": "Failed"}}, "/status", "cannot patch resource"),
 }  # fmt: skip
 
 
@@ -166,11 +158,18 @@ async def test_others_need_no_fence(tenant: Api, pod: str, lease: str) -> None:
 
 
 async def test_our_account_leads_with_its_own_rights(ours: Api, admin: Api) -> None:
-    made = await ours.create(
-        LEASES, {"metadata": {"name": LEASE}, "spec": {"holderIdentity": "a", "leaseTransitions": 0}}
-    )
-    made["spec"]["leaseTransitions"] = 1
-    await ours.update(f"{LEASES}/{LEASE}", made)
-    await ours.patch(f"{LEASES}/{LEASE}", {"spec": {"leaseDurationSeconds": 15}})
+    await ours.create(LEASES, {"metadata": {"name": LEASE}, "spec": {"holderIdentity": "a", "leaseTransitions": 0}})
+    await ours.patch(f"{LEASES}/{LEASE}", {"spec": {"leaseDurationSeconds": 15, "leaseTransitions": 1}})
     await refused(ours.delete(f"{LEASES}/{LEASE}"), "cannot delete resource")
     await admin.delete(f"{LEASES}/{LEASE}")
+
+
+async def test_nobody_deletes_the_lease(control_plane: ControlPlane, admin: Api, namespace: str, lease: str) -> None:
+    """It carries the fence: a new one would begin at 0, which every earlier leader's writes pass."""
+    user = f"owner-of-{NAMESPACE}-in-{namespace}"
+    async with Api(control_plane.tenant(NAMESPACE, user)) as owner:
+        await owner.create(LEASES, {"metadata": {"name": "another"}, "spec": {"holderIdentity": "b"}})
+        await owner.delete(f"{LEASES}/another")
+        for path in (lease, LEASES):  # one by one, or all
+            await refused(owner.delete(path), "this Lease holds the fence that keeps earlier leaders from writing")
+    assert (await admin.get(lease))["spec"]["leaseTransitions"] == 4

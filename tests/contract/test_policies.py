@@ -8,16 +8,21 @@ import pytest
 
 from queuectl.contract.names import (
     DEFAULT_QUEUE_LABEL,
+    FENCE,
     GATE,
     OPERATOR_HOLD,
     QUEUE_LABEL,
+    RECORD,
+    SUSPENSION,
     UNMANAGED_LABEL,
 )
 from queuectl.contract.publish import manifests
 from tests.contract.support import (
     FOREIGN,
+    NOW,
     OURS,
     UNGATE,
+    Json,
     fenced,
     gates,
     job,
@@ -28,7 +33,7 @@ from tests.contract.support import (
 from tests.rig.apply import apply
 from tests.rig.client import STRATEGIC, Api, ApiError, eventually
 from tests.rig.controlplane import ControlPlane
-from tests.rig.objects import gated_pod, paths
+from tests.rig.objects import condition, gated_pod, paths
 
 pytestmark = pytest.mark.rig
 
@@ -118,6 +123,37 @@ async def test_pods_without_a_queue_get_the_default(tenant: Api, defaulted: str)
     made = await tenant.create(paths(defaulted)[1], gated_pod("plain", gates=(FOREIGN,), labels={"app": "x"}))
     assert made["metadata"]["labels"] == {"app": "x", QUEUE_LABEL: "shared"}
     assert sorted(gates(made)) == sorted([FOREIGN, GATE])
+
+
+async def test_an_empty_label_counts_as_none(admin: Api, tenant: Api, defaulted: str) -> None:
+    jobs, pods = paths(defaulted)
+    made = await tenant.create(pods, queued(queue=""), dryRun="All")
+    assert (made["metadata"]["labels"][QUEUE_LABEL], gates(made)) == ("shared", [GATE])
+    for labels in ({}, {QUEUE_LABEL: ""}):
+        empty = job(labels=labels, suspend=True)
+        empty["spec"]["template"]["metadata"]["labels"] = {QUEUE_LABEL: ""}
+        made = await tenant.create(jobs, empty, dryRun="All")
+        found = made["metadata"]["labels"], made["spec"]["template"]["metadata"]["labels"]
+        assert [one[QUEUE_LABEL] for one in found] == ["shared"] * 2
+    await admin.patch(f"/api/v1/namespaces/{defaulted}", {"metadata": {"labels": {DEFAULT_QUEUE_LABEL: ""}}})
+
+    async def gone() -> bool:
+        return gates(await tenant.create(pods, gated_pod("probe", gates=()), dryRun="All")) == []
+
+    await eventually(gone, what="an empty default is none")
+
+
+async def test_a_pod_with_an_empty_label_is_left_alone(tenant: Api, namespace: str) -> None:
+    jobs, pods = paths(namespace)
+    assert gates(await tenant.create(pods, queued(queue=""), dryRun="All")) == []
+    assert gates(await tenant.create(pods, queued(queue="", nodeName="gpu-1"), dryRun="All")) == []
+    other = job(labels={QUEUE_LABEL: ""})
+    other["spec"]["template"]["metadata"]["labels"] = {QUEUE_LABEL: "vision"}
+    await tenant.create(jobs, other, dryRun="All")  # as one without the label may
+    named = job(labels={QUEUE_LABEL: "vision"})
+    named["spec"]["template"]["metadata"]["labels"] = {QUEUE_LABEL: ""}
+    made = await tenant.create(jobs, named, dryRun="All")
+    assert made["spec"]["template"]["metadata"]["labels"][QUEUE_LABEL] == "vision"
 
 
 async def test_who_escapes_the_default(admin: Api, tenant: Api, defaulted: str) -> None:
@@ -210,6 +246,94 @@ async def test_the_operators_hold_is_not_the_tenants(admin: Api, tenant: Api, na
     )
 
 
+async def test_a_held_group_stays(control_plane: ControlPlane, admin: Api, tenant: Api, namespace: str) -> None:
+    """Else the next one of its Job would be derived without the hold."""
+    groups = f"/apis/queuectl.io/v1alpha1/namespaces/{namespace}/podgroups"
+    jobs = paths(namespace)[0]
+    owner = (await tenant.create(jobs, job(suspend=True)))["metadata"]
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": owner["uid"]}
+    body = {"apiVersion": "queuectl.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g"},
+            "spec": {"queue": "vision", "minMember": 1}}  # fmt: skip
+    await tenant.create(groups, body)
+    await tenant.delete(f"{groups}/g")
+    body["metadata"] = {"name": "g", "ownerReferences": [reference]}
+    await tenant.create(groups, body)
+    await admin.patch(f"{groups}/g", {"metadata": {"annotations": {OPERATOR_HOLD: "broken"}}})
+    for path in (f"{groups}/g", groups):  # one by one, or all
+        await refused(tenant.delete(path), f"it carries the annotation {OPERATOR_HOLD}: only who may 'release'")
+    gone = {"metadata": {"ownerReferences": [{**reference, "uid": "of-nobody"}]}}
+    await refused(tenant.patch(f"{groups}/g", gone), "changes its owners")
+    await tenant.patch(f"{groups}/g", {"metadata": {"labels": {"app": "x"}}})
+    await tenant.delete(f"{jobs}/train", {"propagationPolicy": "Background"})
+    await admin.wait(groups, lambda seen: not seen["items"])  # with its Job it goes
+
+
+# --- the controller's own annotations ------------------------------------------------------------------------------
+
+
+def annotated(obj: Json, name: str) -> Json:
+    obj["metadata"].setdefault("annotations", {})[name] = "1"
+    return obj
+
+
+OWN_OF_PODS, OWN_OF_JOBS, OWN_OF_TEMPLATES = (FENCE, RECORD), (FENCE, SUSPENSION), (FENCE, RECORD)
+OWN = "is the controller's own"
+
+
+async def test_a_tenant_forges_no_record_on_pods(admin: Api, tenant: Api, ours: Api, namespace: str, pod: str) -> None:
+    pods = paths(namespace)[1]
+    for name in OWN_OF_PODS:
+        await refused(tenant.create(pods, annotated(queued("forged"), name), dryRun="All"), OWN)
+        await refused(tenant.create(pods, annotated(gated_pod("forged", gates=()), name), dryRun="All"), OWN)
+        await refused(tenant.patch(pod, {"metadata": {"annotations": {name: "1"}}}), f"the annotation {name} {OWN}")
+    await ours.patch(pod, fenced(NOW, metadata={"annotations": {RECORD: "{}"}}))
+    for name in OWN_OF_PODS:
+        for value in ("1", None):
+            await refused(tenant.patch(pod, {"metadata": {"annotations": {name: value}}}), OWN)
+    changed = await tenant.patch(pod, {"metadata": {"annotations": {"example.com/note": "x"}, "labels": {"app": "x"}}})
+    assert changed["metadata"]["annotations"] | {FENCE: str(NOW), RECORD: "{}"} == changed["metadata"]["annotations"]
+
+
+async def test_a_tenant_forges_no_record_on_jobs(tenant: Api, ours: Api, namespace: str) -> None:
+    jobs = paths(namespace)[0]
+
+    def template(name: str) -> Json:
+        made = job(labels={QUEUE_LABEL: "vision"})
+        annotated(made["spec"]["template"], name)
+        return made
+
+    for name in OWN_OF_JOBS:
+        await refused(tenant.create(jobs, annotated(job(), name), dryRun="All"), f"the annotation {name} {OWN}")
+    for name in OWN_OF_TEMPLATES:
+        await refused(tenant.create(jobs, template(name), dryRun="All"), f"the pod template's annotation {name} {OWN}")
+    await tenant.create(jobs, job(suspend=True, labels={QUEUE_LABEL: "vision"}))
+    path = f"{jobs}/train"
+    for name in OWN_OF_JOBS:
+        await refused(tenant.patch(path, {"metadata": {"annotations": {name: "1"}}}), OWN)
+    for name in OWN_OF_TEMPLATES:
+        inner = {"template": {"metadata": {"annotations": {name: "1"}}}}
+        await refused(tenant.patch(path, {"spec": inner}), f"the pod template's annotation {name} {OWN}")
+    await ours.patch(path, fenced(NOW, metadata={"annotations": {SUSPENSION: "1:resumed"}}, spec={"suspend": False}))
+    for name in OWN_OF_JOBS:
+        for value in ("1", None):
+            await refused(tenant.patch(path, {"metadata": {"annotations": {name: value}}}), OWN)
+    await tenant.patch(path, {"metadata": {"labels": {"app": "x"}}, "spec": {"suspend": True}})
+
+
+async def test_pods_that_carry_records_run_and_end(admin: Api, ours: Api, tenant: Api, namespace: str) -> None:
+    """Those who work on pods and Jobs besides us are not hindered: the Job controller takes its finalizer away."""
+    jobs, pods = paths(namespace)
+    await tenant.create(jobs, job(count=1, labels={QUEUE_LABEL: "vision"}))
+    (made,) = (await admin.wait(pods, lambda seen: seen["items"]))["items"]
+    path = f"{pods}/{made['metadata']['name']}"
+    await ours.patch(path, fenced(NOW, metadata={"annotations": {RECORD: "{}"}}))
+    await ours.patch(f"{jobs}/train", fenced(NOW, spec={"suspend": True}))
+    await admin.wait(pods, lambda seen: not seen["items"])
+    suspended = await admin.wait(f"{jobs}/train", lambda seen: condition(seen, "Suspended") == "True")
+    assert suspended["metadata"]["annotations"][FENCE] == str(NOW)
+    await tenant.delete(f"{jobs}/train", {"propagationPolicy": "Background"})
+
+
 # --- the policies themselves ---------------------------------------------------------------------------------------
 
 
@@ -221,7 +345,7 @@ async def test_the_server_finds_nothing_wrong_with_them(admin: Api) -> None:
         for one in found["items"]
         if one["metadata"]["name"].startswith("queuectl-")
     }
-    assert len(warnings) == 9
+    assert len(warnings) == 12
     assert not any(warnings.values())
 
 

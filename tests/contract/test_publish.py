@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from queuectl.contract import names
-from queuectl.contract.home import NAMESPACE, USER
+from queuectl.contract.home import LEASE, NAMESPACE, USER
 from queuectl.contract.policies import FENCE_POLICIES, STALE_FENCE, SUMMARY, policies
 from queuectl.contract.publish import FOLDER, main, manifests, render
 from queuectl.contract.rbac import rbac, subject
@@ -119,22 +119,27 @@ def rules(role: str) -> dict[str, set[str]]:
 
 
 def test_the_controller_has_no_more_than_it_needs() -> None:
-    read = {"get", "list", "watch"}
+    follow = {"list", "watch"}
+    read = {"get", *follow}
     assert rules("queuectl") == {
         "pods": {*read, "patch"},
-        "pods/status": {"patch"},
-        "pods/eviction": {"create"},
-        "nodes": read,
-        "namespaces": read,
-        "events": {"create", "patch"},
+        "nodes": follow,
         "jobs": {*read, "patch"},
-        "priorityclasses": read,
-        "queues": read,
-        "topologies": read,
+        "priorityclasses": follow,
+        "queues": follow,
+        "topologies": follow,
         "podgroups": {*read, "create", "release"},
         "queues/status": {"patch"},
         "podgroups/status": {"patch"},
     }
+
+
+def test_in_its_own_namespace_it_has_its_lease() -> None:
+    (role,) = [one for one in rbac() if one["kind"] == "Role"]
+    assert [(rule["resources"], rule["verbs"], rule.get("resourceNames")) for rule in role["rules"]] == [
+        (["leases"], ["create"], None),  # a create cannot be bound to a name
+        (["leases"], ["get", "patch"], [LEASE]),
+    ]
 
 
 def test_nobody_else_gets_release_or_status() -> None:
