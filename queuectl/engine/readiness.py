@@ -7,6 +7,7 @@ from collections.abc import Callable
 from queuectl.engine.asks import levels
 from queuectl.engine.branches import Branches
 from queuectl.engine.standing import Standing
+from queuectl.model.gangs import Gang
 from queuectl.model.reasons import CountEvidence, Misfit, Reason, TextEvidence
 from queuectl.model.settings import Settings
 
@@ -30,6 +31,10 @@ def blockers(
         found.append(Misfit(Reason.WAITING_FOR_MEMBERS, CountEvidence(len(core), have)))
     members = [filler[slot] for slot in core if slot in filler]
     texts = [(Reason.FOREIGN_GATE, gate) for member in members for gate in member.foreign_gates]
+    if standing.waiting:
+        # A pod that does not exist yet will come with the gates of its template, and could not be released.
+        empty = {standing.role_of(slot) for slot in core if slot not in filler} if _gated(gang) else set()
+        texts += [(Reason.FOREIGN_GATE, gate) for role in gang.roles if role in empty for gate in role.gates]
     if not gang.best_effort:
         texts += [(Reason.UNMODELLED, what) for shape in shapes if shape is not None for what in shape.unmodelled]
     texts += [(Reason.UNKNOWN_LEVEL, level) for level in levels(standing) if not known(level)]
@@ -41,3 +46,7 @@ def blockers(
     elif now < gang.not_before:
         found.append(Misfit(Reason.BACKOFF, CountEvidence(gang.not_before, gang.requeues)))
     return (*found, *branches.misfits(gang.queue))
+
+
+def _gated(gang: Gang) -> bool:
+    return any(role.gates for role in gang.roles)

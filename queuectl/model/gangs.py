@@ -57,7 +57,8 @@ class Role(Struct, frozen=True):
     """Slots of one kind inside a gang: ``minimum`` belong to the gang, those up to ``maximum`` are extras.
 
     ``shape`` is the owner's template; None when only the members themselves can tell. ``required`` and ``preferred``
-    name topology levels for this role alone.
+    name topology levels for this role alone. ``gates`` are foreign scheduling gates that the template puts on every pod
+    of it.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Role(Struct, frozen=True):
     shape: Shape | None = None
     required: str | None = None
     preferred: str | None = None
+    gates: tuple[str, ...] = ()
 
 
 class Place(Struct, frozen=True):
