@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from queuectl.contract import names
-from queuectl.contract.foreign import Container, Expression, NodeSelector, PodSpec, PodToleration, Resources
+from queuectl.contract.foreign import Expression, NodeSelector, PodSpec, PodToleration, Resources
 from queuectl.model.gangs import Requirement, Shape, Term, Toleration
-from queuectl.model.quantity import parse
-from queuectl.model.resources import Amounts, amounts, highest, plus, unit
+from queuectl.model.quantity import QuantityError, parse
+from queuectl.model.resources import Amounts, amounts, highest, plus, show, unit
 
 # The admission plugin DefaultTolerationSeconds adds these to pods but not to templates. Readiness is judged by itself, so
 # they never decide placement.
 _ADDED = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
 _POD: Amounts = (("pods", 1),)
+# Most that one pod may ask for, in our units: nine petabytes of memory, far beyond any node, and a thousand such pods on
+# one node still add up inside 64 bits.
+MOST = 2**53
 
 
 def vector(quantities: dict[str, str] | None) -> Amounts:
@@ -21,6 +24,18 @@ def vector(quantities: dict[str, str] | None) -> Amounts:
     if not quantities:
         return ()
     return amounts((name, parse(text, unit(name))) for name, text in quantities.items())
+
+
+def _capped(quantities: dict[str, str] | None) -> Amounts:
+    """As ``vector``, but what cannot be read counts as MOST."""
+    return amounts({name: _read(name, text) for name, text in (quantities or {}).items()})
+
+
+def _read(name: str, text: str) -> int:
+    try:
+        return parse(text, unit(name))
+    except QuantityError:
+        return MOST
 
 
 def _asked(resources: Resources | None) -> tuple[tuple[str, str], ...]:
@@ -46,9 +61,30 @@ class Shapes:
 
     def of(self, spec: PodSpec) -> Shape:
         """The shape of a pod or template. Raises QuantityError when a quantity cannot be used."""
+        return self._of(spec, self.requests(spec))
+
+    def held(self, spec: PodSpec) -> tuple[Amounts, str]:
+        """What a pod that is there takes from its node, and what is wrong with its requests ("" when nothing is).
+
+        Where they cannot be read it takes all there is: ``MOST`` of that resource.
+        """
+        try:
+            return self.requests(spec), ""
+        except QuantityError as problem:
+            total = self._total(spec, lambda resources: _capped(dict(_asked(resources))))
+            if spec.overhead:
+                total = plus(total, _capped(spec.overhead))
+            return amounts({name: min(amount, MOST) for name, amount in plus(total, _POD)}), str(problem)
+
+    def shaped(self, spec: PodSpec) -> tuple[Shape, str]:
+        """The shape of a pod that is there, and what is wrong with its requests, as ``held``."""
+        requests, problem = self.held(spec)
+        return self._of(spec, requests), problem
+
+    def _of(self, spec: PodSpec, requests: Amounts) -> Shape:
         affinity = spec.affinity.node_affinity if spec.affinity is not None else None
         key: _Key = (
-            self.requests(spec),
+            requests,
             tuple(sorted(spec.node_selector.items())) if spec.node_selector else (),
             affinity.required if affinity is not None else None,
             spec.tolerations or (),
@@ -66,16 +102,25 @@ class Shapes:
 
         The rule of k8s.io/component-helpers/resource: containers and restartable init containers run side by side; an
         ordinary init container i runs beside the restartable ones before it; the larger counts; then pod-level
-        resources replace what they name, and overhead is added.
+        resources replace what they name, and overhead is added. Raises QuantityError, also for a sum above ``MOST``.
         """
         if len(spec.containers) == 1 and not (spec.init_containers or spec.resources or spec.overhead):
-            return self._vector(_asked(spec.containers[0].resources))[1]
-        total = self._sum(spec.containers)
-        for_init: Amounts = ()
+            return _checked(self._vector(_asked(spec.containers[0].resources))[1])
+        total = self._total(spec, lambda resources: self._vector(_asked(resources))[0])
+        if spec.overhead:
+            total = plus(total, vector(spec.overhead))
+        return _checked(plus(total, _POD))
+
+    def _total(self, spec: PodSpec, read: Callable[[Resources | None], Amounts]) -> Amounts:
+        """What the containers ask for together, or what the pod says of them; without overhead."""
+        total: Amounts = ()
+        for container in spec.containers:
+            total = plus(total, read(container.resources))
         if spec.init_containers:
+            for_init: Amounts = ()
             sidecars: Amounts = ()
             for container in spec.init_containers:
-                own = self._vector(_asked(container.resources))[0]
+                own = read(container.resources)
                 if container.restart_policy == "Always":
                     sidecars = plus(sidecars, own)
                     for_init = highest(for_init, sidecars)
@@ -83,15 +128,7 @@ class Shapes:
                     for_init = highest(for_init, plus(sidecars, own))
             total = highest(plus(total, sidecars), for_init)
         if spec.resources is not None:
-            total = amounts({**dict(total), **dict(self._vector(_asked(spec.resources))[0])})
-        if spec.overhead:
-            total = plus(total, vector(spec.overhead))
-        return plus(total, _POD)
-
-    def _sum(self, containers: Iterable[Container]) -> Amounts:
-        total: Amounts = ()
-        for container in containers:
-            total = plus(total, self._vector(_asked(container.resources))[0])
+            total = amounts({**dict(total), **dict(read(spec.resources))})
         return total
 
     def _vector(self, pairs: tuple[tuple[str, str], ...]) -> tuple[Amounts, Amounts]:
@@ -103,6 +140,13 @@ class Shapes:
             alone = vector(dict(pairs))
             found = self._vectors[pairs] = (alone, plus(alone, _POD))
         return found
+
+
+def _checked(requests: Amounts) -> Amounts:
+    for name, amount in requests:
+        if amount > MOST:
+            raise QuantityError(f"{name}: {show(name, amount)} is more than any node can have; ask for less")
+    return requests
 
 
 # What a shape is made of, as it stands on the wire: requests, node selector, required node affinity, tolerations, and

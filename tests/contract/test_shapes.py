@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from queuectl.contract.foreign import PodSpec
-from queuectl.contract.shapes import Shapes, unmodelled
+from queuectl.contract.shapes import MOST, Shapes, unmodelled
 from queuectl.model.gangs import Requirement, Term, Toleration
+from queuectl.model.quantity import QuantityError
 
 GIB = 2**30
 
@@ -74,6 +75,44 @@ def test_units() -> None:
         ("nvidia.com/gpu", 2000),
         ("pods", 1),
     )
+
+
+def memory(*texts: str) -> dict[str, Any]:
+    """Containers that ask for so much memory each, and for one cpu."""
+    return {"containers": [{"resources": {"requests": {"memory": text, "cpu": "1"}}} for text in texts]}
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        memory("7Ei"),
+        memory("7Ei", "7Ei"),
+        memory("5Pi", "5Pi"),
+        {**memory("5Pi"), "overhead": {"memory": "5Pi"}},
+        {**memory("1"), "initContainers": [{**memory("7Ei")["containers"][0], "restartPolicy": "Always"}] * 2},
+        {**memory("1"), "resources": {"requests": {"memory": "7Ei"}}},
+    ],
+)
+def test_more_than_can_be_counted_is_refused_by_name(wire: dict[str, Any]) -> None:
+    """Each quantity is one that the API server stores, but nothing that adds them could: not Go's int64, not our columns."""
+    with pytest.raises(QuantityError, match=r"memory: .* more than any node"):
+        Shapes().of(spec(**wire))
+
+
+@pytest.mark.parametrize("wire", [memory("7Ei", "7Ei"), memory("plenty", "1Gi"), memory("9" * 1000, "9" * 1000)])
+def test_a_pod_that_is_there_takes_all_of_what_it_asks_for_beyond_counting(wire: dict[str, Any]) -> None:
+    """Its node is full of that, and of that alone."""
+    requests, problem = Shapes().held(spec(**wire))
+    assert requests == (("cpu", 2000), ("memory", MOST), ("pods", 1))
+    assert problem
+    shape, same = Shapes().shaped(spec(**wire))
+    assert (shape.requests, same) == (requests, problem)
+    assert 1000 * MOST < 2**63
+
+
+def test_a_pod_that_can_be_read_takes_what_it_asks_for() -> None:
+    """And nothing is wrong with it."""
+    assert Shapes().held(spec(**memory("1Gi"))) == ((("cpu", 1000), ("memory", GIB), ("pods", 1)), "")
 
 
 def test_equal_pods_share_one_shape() -> None:
