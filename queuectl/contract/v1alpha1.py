@@ -59,13 +59,21 @@ class QueueResource(Spec):
     name: Resource
     """The resource, as in pod requests: nvidia.com/gpu, cpu, memory."""
     pool: Annotated[str, Field(pattern=r"^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$", max_length=63)] = ALL_POOLS
-    """The pool of nodes it counts in; "*" is all pools together."""
+    """The pool of nodes it counts in. Pools come later: for now "*", all nodes together, is the only one."""
     quota: Quantity | None = None
     """What the queue is entitled to; the idle part is lent."""
     limit: Quantity | None = None
     """Never above this, borrowing included; unset means no limit of its own."""
 
-    rules = AMOUNT_RULES
+    rules = (
+        *AMOUNT_RULES,
+        Rule(
+            f"self.pool == '{ALL_POOLS}'",
+            ".pool",
+            f'pools come later; write "{ALL_POOLS}", all nodes together, or leave it out',
+            lambda self, _: self.pool == ALL_POOLS,
+        ),
+    )
 
 
 class QueueSpec(Spec):
@@ -78,7 +86,7 @@ class QueueSpec(Spec):
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
     """Among siblings: the higher is fed first and reclaimed last; it never changes quota."""
     resources: Annotated[list[QueueResource], keyed("name", "pool", at_most=64)] = Field(default_factory=list)
-    """Quota and limit by resource and pool."""
+    """Quota and limit by resource."""
     state: Annotated[QueueState, Field(strict=False)] = QueueState.OPEN
     """Open admits whatever fits; Held admits nothing, and what runs goes on."""
 
