@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 from aiohttp import web
@@ -24,9 +24,15 @@ _REASONS = {
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def reply(obj: msgspec.Struct, status: int = 200) -> web.Response:
+def encoded(obj: msgspec.Struct) -> bytes:
     """An object as JSON, with a line break for those who read it in a terminal."""
-    return web.Response(body=_encoder.encode(obj) + b"\n", status=status, content_type="application/json")
+    return _encoder.encode(obj) + b"\n"
+
+
+def reply(obj: msgspec.Struct | bytes, status: int = 200) -> web.Response:
+    """An object, encoded or still to be, as an answer."""
+    body = obj if isinstance(obj, bytes) else encoded(obj)
+    return web.Response(body=body, status=status, content_type="application/json")
 
 
 def failure(code: int, message: str, nearest: list[str] | None = None) -> web.Response:
@@ -69,11 +75,19 @@ class Api:
 
         return answer
 
+    def _list(self, kind: str, items: Callable[..., Iterable[msgspec.Struct]], **query: str) -> web.Response:
+        """A list, made once for all who ask for it while the view stands."""
+
+        def made() -> bytes:
+            found = list(items(**query))  # reads the view, whose time the list then tells
+            return encoded(self._world.listing(kind, found))
+
+        return reply(self._world.kept(made, kind, *sorted(query.items())))
+
     async def queues(self, request: web.Request) -> web.Response:
         """All queues, each after its parent."""
         _query(request)
-        items = list(self._world.queues())
-        return reply(self._world.listing("QueueList", items))
+        return self._list("QueueList", self._world.queues)
 
     async def queue(self, request: web.Request) -> web.Response:
         """One queue."""
@@ -85,8 +99,7 @@ class Api:
         query = _query(request, "namespace", "queue", "phase")
         if (phase := query.get("phase", "")) and phase not in PHASES:
             raise BadRequest(f'phase "{phase}" is none of {", ".join(PHASES)}')
-        items = self._world.gangs(**query)
-        return reply(self._world.listing("GangList", items))
+        return self._list("GangList", self._world.gangs, **query)
 
     async def gang(self, request: web.Request) -> web.Response:
         """One gang, by the name of its PodGroup, its owner, or a pod."""
@@ -103,7 +116,7 @@ class Api:
     async def nodes(self, request: web.Request) -> web.Response:
         """All nodes."""
         _query(request)
-        return reply(self._world.listing("NodeList", self._world.nodes()))
+        return self._list("NodeList", self._world.nodes)
 
     async def node(self, request: web.Request) -> web.Response:
         """One node."""

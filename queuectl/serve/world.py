@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from msgspec import UNSET
@@ -39,6 +39,7 @@ class World:
         self._view: View | None = None
         self._read_at = 0.0
         self._as_of = 0
+        self._kept: dict[tuple[object, ...], bytes] = {}
 
     def view(self) -> View:
         """The engine's view, at most ``MAX_AGE`` old. O(gangs + queues + nodes) when it is read anew."""
@@ -46,7 +47,17 @@ class World:
         if self._view is None or not 0 <= now - self._read_at < MAX_AGE:
             self._view, self._read_at = self.controller.view(), now
             self._as_of = self.controller.clock.now()
+            self._kept.clear()
         return self._view
+
+    def kept(self, make: Callable[[], bytes], *about: object) -> bytes:
+        """What ``make`` gave when it was last asked ``about`` this view: many watchers cost one answer."""
+        self.view()
+        about = (*about, self.controller.leading)
+        if about not in self._kept:
+            made = make()
+            self._kept[about] = made
+        return self._kept[about]
 
     def ready(self) -> None:
         """Return if the first state of every kind was read. Raises Unready, which names the others."""
@@ -157,12 +168,10 @@ class World:
         """The Job a gang was derived from; also of pods that wait for their Job's PodGroup."""
         source = self.controller.source
         if uid in source.groups:
-            for reference in source.groups[uid].metadata.owner_references:
-                if reference.kind == "Job":
-                    return objects.Owner(kind="Job", name=reference.name)
-        elif uid.startswith("missing/") and (job := source.jobs.get(uid.rpartition("/")[2])) is not None:
-            return objects.Owner(kind="Job", name=job.metadata.name)
-        return None
+            job = source.owner(source.groups[uid])
+        else:
+            job = source.jobs.get(uid.rpartition("/")[2]) if uid.startswith("missing/") else None
+        return objects.Owner(kind="Job", name=job.metadata.name) if job is not None else None
 
     def describe(self, view: GangView, *, pods: bool = False) -> objects.Gang:
         """A gang; with ``pods`` its members too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from queuectl.contract import foreign
 from queuectl.serve.app import application
+from queuectl.serve.world import MAX_AGE, World
 from tests.serve import standin
 from tests.serve.standin import GPU, Standin, story
 
@@ -87,6 +89,31 @@ async def test_a_held_queue_says_so(client: TestClient[Any, Any]) -> None:
 async def test_gangs_are_chosen(client: TestClient[Any, Any], query: str, names: list[str]) -> None:
     found = await get(client, f"/api/v1/gangs{query}")
     assert [gang["metadata"]["name"] for gang in found["items"]] == names
+
+
+async def test_many_watchers_cost_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each description is work on the loop that decides: lists are made once while the view stands."""
+    here, described = story(), Counter[str]()
+    for name in ("describe", "_queue", "nodes"):
+        real = getattr(World, name)
+
+        def counting(*given: Any, name: str = name, real: Any = real, **more: Any) -> Any:
+            described[name] += 1
+            return real(*given, **more)
+
+        monkeypatch.setattr(World, name, counting)
+    once = {"describe": 5, "_queue": 4, "nodes": 1}
+    async with asking(here) as client:
+        for path in ("gangs", "queues", "nodes"):
+            first = await get(client, f"/api/v1/{path}")
+            for _ in range(20):
+                assert await get(client, f"/api/v1/{path}") == first
+        assert described == once
+        here.later(MAX_AGE)
+        assert (await get(client, "/api/v1/gangs"))["asOf"] == "2026-11-30T10:00:00.500Z"
+        assert described["describe"] == 2 * once["describe"]
+        here.controller.leading = False
+        assert (await get(client, "/api/v1/gangs"))["leading"] is False
 
 
 @pytest.mark.parametrize(
