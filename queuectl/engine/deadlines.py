@@ -1,71 +1,78 @@
 """What a gang must reach in time after its admission, and what happens when it does not.
 
-Progress is stamped with the time of the first decision that sees it, so every deadline is a plain sum of integers.
+Every slot has a clock of its own, started by the first decision that sees its state; the core's first steps forward give
+all of them more time, so that a large gang is not cut off while it gets ahead. Only slots without which the gang is not
+whole can end it: of extras, and of replacements that the gang does well without, lateness is told and no more.
 """
 
 from __future__ import annotations
 
-from queuectl.engine.standing import LIVE, Phase, Standing
+from collections.abc import Iterator
+
+from queuectl.engine.standing import LIVE, Phase, Standing, Wait
 from queuectl.model.gangs import GiveBack, Member, Stage
 from queuectl.model.plan import Cause, Withdraw
-from queuectl.model.reasons import Misfit, Reason, TextEvidence
+from queuectl.model.reasons import CountEvidence, Misfit, Reason, TextEvidence
 from queuectl.model.settings import Settings
 
-_BINDING, _STARTING, _STUCK = 1, 2, 3
+# What counts as a step forward: for a pod that must yet be created also that others run, because staged creators make
+# the next pods only then; for all others only that pods are released and bound.
+_STEPS = (Stage.RELEASED, Stage.BOUND)
+_SLOW = (None, Stage.BOUND)  # creating a pod and starting one take long: start_timeout; releasing and binding do not
 
 
 def stamp(standing: Standing, settings: Settings, now: int) -> None:
-    """Note progress and set ``due``: the time at which ``overdue`` has something to say, None for never. O(members)."""
+    """Note progress and set ``due``: when ``overdue`` has something to say, None for never. O(slots + members)."""
     gang = standing.gang
     standing.due = None
-    if gang is None or gang.finished:
+    if gang is None:
+        return
+    if gang.finished:
+        standing.notes = standing.delays = ()
         return
     if standing.phase is Phase.PENDING:
         standing.due = gang.not_before if now < gang.not_before else None
         return
     if standing.placed is None or standing.assumed is not None or standing.phase is Phase.LEAVING:
         return
-    stages = [member.stage for member in standing.members.values() if member.stage in LIVE]
-    if Stage.RELEASED in stages:
-        # Any step of any member is progress towards being bound.
-        progress = (_BINDING, standing.round, *(sum(stage >= one for stage in stages) for one in LIVE))
-    elif Stage.BOUND in stages:
-        progress = (_STARTING, standing.round)
-    elif standing.stuck:
-        progress = (_STUCK, standing.round)
-    else:
-        progress = ()
-    if progress != standing.progress:
-        standing.progress, standing.since, standing.notes = progress, now, ()
-    if progress and not standing.withdrawn and not standing.notes:
-        limit = settings.start_timeout if progress[0] == _STARTING else settings.bind_timeout
-        standing.due = standing.since + limit
+    _step(standing, now)
+    before, standing.waits = standing.waits, dict(_waits(standing, now))
+    if standing.waits != before:
+        standing.notes = ()
+        standing.late = {slot for slot in standing.late if standing.waits.get(slot) == before.get(slot)}
+        standing.delays = _delays(standing)
+    if not standing.withdrawn:
+        times = (
+            _deadline(standing, wait, settings) for slot, wait in standing.waits.items() if slot not in standing.late
+        )
+        standing.due = min(times, default=None)
 
 
 def overdue(standing: Standing, settings: Settings, now: int) -> Withdraw | None:
-    """Give the gang back if its deadline has passed; with an owner that cannot, only note it. Call when ``due`` is up."""
-    gang = standing.gang
-    if gang is None or standing.phase is Phase.PENDING or not standing.progress:
+    """Give the gang back if it is not whole in time; if its owner cannot, or it is, only tell. Call when ``due`` is up."""
+    if standing.gang is None or standing.phase is Phase.PENDING or standing.withdrawn:
         return None
-    kind = standing.progress[0]
-    late = Stage.BOUND if kind == _STARTING else Stage.RELEASED
-    members = sorted(
-        (member for member in standing.members.values() if member.stage is late), key=lambda one: (one.name, one.uid)
-    )
-    detail = _detail(members)
-    if gang.give_back is GiveBack.NONE:
-        reason = Reason.NOT_STARTING if kind == _STARTING else Reason.NOT_BINDING
-        standing.notes = (
-            Misfit(reason, TextEvidence(detail)),
-            Misfit(Reason.NOT_REQUEUEABLE, TextEvidence(gang.name)),
-        )
-        return None
-    cause = {_BINDING: Cause.BIND_DEADLINE, _STARTING: Cause.START_DEADLINE, _STUCK: Cause.NODE_LOST}[kind]
-    return withdraw(standing, settings, now, cause, detail)
+    late = {slot: wait for slot, wait in standing.waits.items() if _deadline(standing, wait, settings) <= now}
+    owed = {slot: wait for slot, wait in late.items() if wait.decides}
+    if owed and returnable(standing):
+        slot = min(owed, key=lambda one: (_deadline(standing, owed[one], settings), one))
+        stage = owed[slot].stage
+        cause = Cause.START_DEADLINE if stage is Stage.BOUND else Cause.BIND_DEADLINE
+        if slot in standing.stuck:
+            cause = Cause.NODE_LOST
+        return withdraw(standing, settings, now, cause, _detail(standing, owed, stage))
+    standing.late.update(late)
+    standing.delays = _delays(standing)
+    return None
+
+
+def returnable(standing: Standing) -> bool:
+    """Whether somebody can take the gang's pods back. A group of one without a PodGroup has nobody to ask."""
+    return standing.seen.give_back is not GiveBack.NONE and not standing.seen.lone
 
 
 def withdraw(standing: Standing, settings: Settings, now: int, cause: Cause, detail: str) -> Withdraw:
-    """Give the gang back with the back-off it has earned; once a round."""
+    """Give a returnable gang back with the back-off it has earned; once a round."""
     gang = standing.seen
     standing.withdrawn = True
     wait = min(
@@ -82,7 +89,10 @@ def withdraw(standing: Standing, settings: Settings, now: int, cause: Cause, det
 
 
 def requested(standing: Standing, now: int) -> Withdraw | None:
-    """The answer to a requeue asked for by hand, once per request: at once, and without counting against the gang."""
+    """The answer to a requeue asked for by hand, once per request: at once, and without counting against the gang.
+
+    A gang that waits has nothing to give back, but is answered too: only so the request ends in its status.
+    """
     gang = standing.gang
     if gang is None or not gang.requested or gang.requested in (gang.handled, standing.handled):
         return None
@@ -90,19 +100,73 @@ def requested(standing: Standing, now: int) -> Withdraw | None:
         return None  # answered when that has ended
     standing.handled = gang.requested
     held = standing.phase is not Phase.PENDING
-    if gang.finished or (held and gang.give_back is GiveBack.NONE):
+    if gang.finished or (held and not returnable(standing)):
         standing.notes = () if gang.finished else (Misfit(Reason.NOT_REQUEUEABLE, TextEvidence(gang.name)),)
         return None
-    waits = any(misfit.reason in (Reason.BACKOFF, Reason.DEACTIVATED) for misfit in standing.blockers)
-    if not held and not waits:
-        return None
+    standing.refused = None
     standing.withdrawn = held
     return Withdraw(gang.uid, standing.round or gang.round, Cause.REQUESTED, gang.requested, now)
 
 
-def _detail(members: list[Member]) -> str:
-    """Names of what is late: the pod, its node, and the cluster's own words about it."""
+def _step(standing: Standing, now: int) -> None:
+    """Whatever a slot of the core reaches for the first time in this round is a step; its successors' pods take none."""
+    filler = standing.filler()
+    for slot in standing.duties():
+        member = filler.get(slot)
+        before = standing.reached.get(slot, Stage.GATED)
+        if member is not None and member.stage > before:
+            standing.reached[slot] = member.stage
+            standing.steps.update((one, now) for one in LIVE if before < one <= member.stage)
+
+
+def _waits(standing: Standing, now: int) -> Iterator[tuple[int, Wait]]:
+    """Slots that are not running, with the time since when each is in that state."""
+    filler, owed = standing.filler(), standing.owed()
+    promised = {slot: member for slot, member in filler.items() if member.uid in standing.extras}
+    underway = {slot: member for slot, member in filler.items() if member.stage in (Stage.RELEASED, Stage.BOUND)}
+    for slot in sorted(owed | promised.keys() | underway.keys()):
+        member = filler.get(slot)
+        stage, uid = (None, None) if member is None else (member.stage, member.uid)
+        wait = standing.waits.get(slot)
+        if wait is None or (wait.stage, wait.member, wait.decides) != (stage, uid, slot in owed):
+            wait = Wait(stage, uid, now, slot in owed)
+        yield slot, wait
+
+
+def _deadline(standing: Standing, wait: Wait, settings: Settings) -> int:
+    steps = LIVE if wait.stage is None else _STEPS
+    since = max(wait.since, *(standing.steps.get(one, 0) for one in steps))
+    return since + (settings.start_timeout if wait.stage in _SLOW else settings.bind_timeout)
+
+
+def _delays(standing: Standing) -> tuple[Misfit, ...]:
+    """What is to be told of the slots that are late, one misfit a kind."""
+    late = {slot: wait for slot, wait in standing.waits.items() if slot in standing.late}
+    found = []
+    for stage in sorted({wait.stage for wait in late.values() if wait.stage is not None}):
+        reason = Reason.NOT_STARTING if stage is Stage.BOUND else Reason.NOT_BINDING
+        found.append(Misfit(reason, TextEvidence(_detail(standing, late, stage))))
+    if missing := sum(wait.stage is None for wait in late.values()):
+        total = len(standing.duties())
+        found.append(Misfit(Reason.WAITING_FOR_MEMBERS, CountEvidence(total, total - missing)))
+    if any(wait.decides for wait in late.values()):
+        found.append(Misfit(Reason.NOT_REQUEUEABLE, TextEvidence(standing.seen.name)))
+    return tuple(found)
+
+
+def _detail(standing: Standing, late: dict[int, Wait], stage: Stage | None) -> str:
+    """What is missing: how many pods, or the first late one with its node and the cluster's own words about it."""
+    slots = [slot for slot, wait in late.items() if wait.stage is stage]
+    if stage is None:
+        return f"{len(slots)} of {len(standing.duties())} pods were not created"
+    filler = standing.filler()
+    members = sorted((filler[slot] for slot in slots if slot in filler), key=lambda one: (one.name, one.uid))
     if not members:
         return ""
-    first = members[0]
-    return " ".join(word for word in (first.name, first.node or first.pinned or "", first.trouble) if word)
+    first = _words(members[0])
+    return f"{len(members)} of {len(standing.duties())} pods not released: {first}" if stage is Stage.GATED else first
+
+
+def _words(member: Member) -> str:
+    gates = f"gates {', '.join(member.foreign_gates)}" if member.foreign_gates else ""
+    return " ".join(word for word in (member.name, member.node or member.pinned or "", gates, member.trouble) if word)

@@ -243,8 +243,8 @@ class Engine:
             if action is not None:
                 actions.append(action)
                 self._review(uid)
-            elif standing.notes:
-                standing.due = None
+            elif standing.due is not None and standing.due <= self._now:
+                self._stamp(standing)
         return actions
 
     def _renew(self, settled: list[str]) -> list[Action]:
@@ -386,7 +386,7 @@ class Engine:
     def _said(self, standing: Standing) -> tuple[Misfit, ...]:
         """What is known against a gang without asking placement again."""
         if not standing.waiting:
-            return (*standing.notes, *_bypassed(standing))
+            return tuple(dict.fromkeys((*standing.notes, *standing.delays, *_bypassed(standing))))
         found = [*standing.blockers, *_bypassed(standing)]
         for batch, _ in self._offered.get(standing.uid, ()):
             found += batch.misfits if batch.parked else ()

@@ -7,12 +7,12 @@ that takes the place of a lost pod, or must go to another node, is told alone by
 from __future__ import annotations
 
 from queuectl.engine.asks import single_request
-from queuectl.engine.deadlines import withdraw
+from queuectl.engine.deadlines import returnable, withdraw
 from queuectl.engine.placement import Placement
 from queuectl.engine.request import Fit
 from queuectl.engine.standing import LIVE, Charge, Extra, Phase, Standing
 from queuectl.engine.state import State
-from queuectl.model.gangs import GiveBack, Member, Stage
+from queuectl.model.gangs import Member, Stage
 from queuectl.model.plan import Action, Admit, AdmitExtra, Assignment, Cause
 from queuectl.model.reasons import Misfit, Reason, TextEvidence
 from queuectl.model.settings import Settings
@@ -40,12 +40,12 @@ def admit(standing: Standing) -> Admit:
 
 def renew(standing: Standing, state: State, placement: Placement, settings: Settings, now: int) -> tuple[Action, ...]:
     """What members of the record that were told nothing yet must hear. O(slots), and a placement for each lost node."""
-    standing.stuck = False
+    standing.stuck = frozenset()
     record = standing.placed
     if record is None or standing.withdrawn or standing.phase in (Phase.LEAVING, Phase.FINISHED):
         return ()
     if standing.broken is not None:
-        return _roll_back(standing, settings, now)
+        return _give_back(standing, settings, now, standing.broken)
     home = {place.slot: place.node for place in record.places}
     actions: list[Action] = []
     again = False
@@ -53,13 +53,13 @@ def renew(standing: Standing, state: State, placement: Placement, settings: Sett
         charge = standing.charges[slot]
         fits = _fits(state, placement, charge)
         if slot in standing.reshaped and not fits:
-            return (withdraw(standing, settings, now, Cause.TORN, member.name),)
+            return _give_back(standing, settings, now, Misfit(Reason.TORN, TextEvidence(member.name)))
         if fits and charge.node == home[slot] and slot not in standing.filled:
             again = True
             continue
         node = charge.node if fits else _elsewhere(standing, placement, slot)
         if node is None:
-            standing.stuck = True
+            standing.stuck |= {slot}
             continue
         standing.moved[slot] = node
         standing.extras[member.uid] = Extra(slot, node)
@@ -84,17 +84,18 @@ def _untold(standing: Standing, home: dict[int, str]) -> list[tuple[int, Member]
     ]
 
 
-def _roll_back(standing: Standing, settings: Settings, now: int) -> tuple[Action, ...]:
-    """The cluster refuses for good what the record promises: give the gang back at once, or say why it cannot be."""
-    broken, standing.broken = standing.broken, None
+def _give_back(standing: Standing, settings: Settings, now: int, misfit: Misfit) -> tuple[Action, ...]:
+    """The record cannot be kept: give the gang back at once, or say why nobody can; one that is whole without goes on."""
     gang = standing.seen
-    if broken is None:
-        return ()
-    if gang.give_back is GiveBack.NONE:
-        standing.notes = (broken, Misfit(Reason.NOT_REQUEUEABLE, TextEvidence(gang.name)))
-        return ()
-    detail = broken.evidence.what if isinstance(broken.evidence, TextEvidence) else ""
-    return (withdraw(standing, settings, now, Cause.TORN, detail),)
+    standing.broken = None
+    if not standing.owed():
+        standing.notes = (misfit,)
+    elif not returnable(standing):
+        standing.notes = (misfit, Misfit(Reason.NOT_REQUEUEABLE, TextEvidence(gang.name)))
+    else:
+        detail = misfit.evidence.what if isinstance(misfit.evidence, TextEvidence) else ""
+        return (withdraw(standing, settings, now, Cause.TORN, detail),)
+    return ()
 
 
 def _fits(state: State, placement: Placement, charge: Charge) -> bool:

@@ -44,6 +44,18 @@ class Extra(Struct, frozen=True):
     node: str
 
 
+class Wait(Struct, frozen=True):
+    """A slot that is not running: how far its pod has come (None: there is none), which pod, and since when (ms).
+
+    ``decides`` is true where the gang is not whole without it; else the gang is well and its lateness is only told.
+    """
+
+    stage: Stage | None
+    member: str | None
+    since: int
+    decides: bool
+
+
 class Standing(Struct, kw_only=True):
     """One gang, or pods whose gang was not seen yet (``gang`` None)."""
 
@@ -71,8 +83,14 @@ class Standing(Struct, kw_only=True):
     broken: Misfit | None = None  # a write after the record failed for good: the gang must be given back
     withdrawn: bool = False
     unanswered: bool = False  # that Withdraw failed for good; it is said again when anything about the gang changes
-    progress: tuple[int, ...] = ()
-    since: int = 0
+    done: set[int] = field(default_factory=set)  # slots whose member has succeeded, although its pod may be gone by now
+    waits: dict[int, Wait] = field(default_factory=dict)
+    reached: dict[int, Stage] = field(default_factory=dict)  # how far each slot of the core has ever come
+    steps: dict[Stage, int] = field(
+        default_factory=dict
+    )  # when some slot of the core first came this far, the last time
+    late: set[int] = field(default_factory=set)  # slots whose lateness was told
+    delays: tuple[Misfit, ...] = ()  # how it was told
 
     # what follows from the above, renewed by ``State.settle``
     placed: Record | None = None
@@ -84,7 +102,7 @@ class Standing(Struct, kw_only=True):
     notes: tuple[Misfit, ...] = ()  # what is to be said of a gang that is not waiting
     said: frozenset[str] = frozenset()  # the reasons named in the last Refuse
     due: int | None = None  # when its deadline or back-off ends
-    stuck: bool = False  # a gated member of the record has no place to go
+    stuck: frozenset[int] = frozenset()  # slots of the record whose gated member has no place to go
 
     @property
     def seen(self) -> Gang:
@@ -134,6 +152,27 @@ class Standing(Struct, kw_only=True):
             slots.extend(range(offset, offset + role.minimum))
             offset += role.maximum
         return tuple(slots)
+
+    def duties(self) -> tuple[int, ...]:
+        """The slots that the record promises to the core and that have not succeeded, ascending."""
+        promised = self.promised()
+        return tuple(slot for slot in self.core() if slot in promised and slot not in self.closed)
+
+    def owed(self) -> set[int]:
+        """Those of its duties without which the gang is not whole: of roles that too few members of run or have succeeded."""
+        filler = self.filler()
+        well = {
+            slot for slot, member in filler.items() if member.stage in (Stage.RUNNING, Stage.SUCCEEDED)
+        } | self.closed
+        owed: set[int] = set()
+        offset = 0
+        duties = set(self.duties())
+        for role in self.gang.roles if self.gang else ():
+            slots = range(offset, offset + role.maximum)
+            offset += role.maximum
+            if sum(slot in well for slot in slots) < role.minimum:
+                owed.update(slot for slot in slots if slot in duties and slot not in well)
+        return owed
 
     def promised(self) -> set[int]:
         """The slots that the admission covers: those of its record, else (of a gang that ran before we knew it) the core."""

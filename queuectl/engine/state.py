@@ -153,7 +153,10 @@ class State:
         standing.placed = _record(standing)
         if standing.gang is None or standing.round != (standing.placed.round if standing.placed else 0):
             _forget_round(standing)
-        standing.slot_of, standing.closed = match(standing)
+        standing.slot_of, closed = match(standing)
+        if standing.gang is not None and standing.placed is not None and not standing.gang.rolling:
+            standing.done |= closed
+        standing.closed = closed | (standing.done - set(standing.slot_of.values()))
         if standing.gang is not None and standing.gang.roles and standing.placed is not None:
             standing.shed |= {p.slot for p in standing.placed.places if standing.role_of(p.slot) is None}
         self._recharge(standing, _charges(standing))
@@ -277,7 +280,10 @@ def _forget_round(standing: Standing) -> None:
     standing.slot_of, standing.moved, standing.extras = {}, {}, {}
     standing.filled, standing.told, standing.reshaped, standing.shed = set(), set(), set(), set()
     standing.barred, standing.broken = set(), None
-    standing.withdrawn = standing.stuck = standing.unanswered = False
+    standing.done, standing.late, standing.stuck = set(), set(), frozenset()
+    standing.waits, standing.reached, standing.steps = {}, {}, {}
+    standing.notes = standing.delays = ()
+    standing.withdrawn = standing.unanswered = False
 
 
 def _charges(standing: Standing) -> dict[int | str, Charge]:
