@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
 from queuectl.contract.home import GROUP
-from queuectl.contract.schema import Base, Rule
+from queuectl.contract.schema import Part, Rule
 from queuectl.contract.v1alpha1 import VERSION, PodGroup, Queue, Topology
 
 Json = dict[str, Any]
@@ -45,7 +45,7 @@ class Column:
 class Definition:
     """One of our kinds, as its definition in the API server says it."""
 
-    model: type[Base]
+    model: type[Part]
     plural: str
     scope: str
     columns: tuple[Column, ...]
@@ -142,7 +142,7 @@ TOPOLOGIES = Definition(
 DEFINITIONS = (QUEUES, POD_GROUPS, TOPOLOGIES)
 
 
-def schema(model: type[Base]) -> Json:
+def schema(model: type[Part]) -> Json:
     """The structural schema of one of our kinds. Raises SchemaError where a model cannot be said in one."""
     document = model.model_json_schema(by_alias=True)
     root = _flatten(document, document.get("$defs", {}), model.__name__, ())
@@ -218,14 +218,14 @@ def _drop_defaults(node: Json) -> None:
         _drop_defaults(child)
 
 
-def _attach(node: Json, model: type[Base]) -> None:
+def _attach(node: Json, model: type[Part]) -> None:
     """Add the CEL of every model's rules at its own place."""
     if rules := [_cel(rule) for rule in model.rules if rule.cel]:
         node["x-kubernetes-validations"] = rules
     for name, field in model.model_fields.items():
         child = node["properties"].get(field.alias or to_camel(name))
         inner, listed = _inner(field.annotation)
-        if inner is not None and child is not None and issubclass(inner, Base) and name != "metadata":
+        if inner is not None and child is not None and issubclass(inner, Part) and name != "metadata":
             _attach(child["items"] if listed else child, inner)
 
 

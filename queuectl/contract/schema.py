@@ -45,8 +45,8 @@ class Rule:
     check: Callable[[Any, Any], bool]
 
 
-class Base(BaseModel):
-    """Camel-case on the wire; either spelling in Python."""
+class Part(BaseModel):
+    """Of a resource: camel-case on the wire, either spelling in Python."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True, extra="forbid", strict=True
@@ -62,17 +62,17 @@ class Base(BaseModel):
         return self
 
 
-class Spec(Base):
+class Spec(Part):
     """What people write: an unknown field is a mistake, and said so."""
 
 
-class Status(Base):
+class Status(Part):
     """What the controller writes; fields of a newer version are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
 
-class Metadata(Base):
+class Metadata(Part):
     """The part of ObjectMeta that we read; the rest is kept as it came."""
 
     model_config = ConfigDict(extra="allow")

@@ -8,7 +8,7 @@ import pytest
 from pydantic import Field
 
 from queuectl.contract.crd import DEFINITIONS, Definition, SchemaError, schema
-from queuectl.contract.schema import Base, Metadata
+from queuectl.contract.schema import Part, Metadata
 from tests.contract.structural import faults
 
 
@@ -91,19 +91,19 @@ def test_the_spec_defaults_are_those_of_the_models() -> None:
     assert filled == {"weight": 1, "priority": 0, "state": "Open"}
 
 
-class _Inner(Base):
+class _Inner(Part):
     itself: _Inner | None = None
 
 
-class _Union(Base):
+class _Union(Part):
     field: int | str
 
 
-class _Map(Base):
+class _Map(Part):
     field: dict[str, int]
 
 
-class _Exclusive(Base):
+class _Exclusive(Part):
     field: Annotated[int, Field(gt=0)]
 
 
@@ -116,8 +116,8 @@ class _Exclusive(Base):
         (_Exclusive, "exclusiveMinimum has no place"),
     ],
 )
-def test_refuses_what_it_cannot_say(inner: type[Base], message: str) -> None:
-    class Outer(Base):
+def test_refuses_what_it_cannot_say(inner: type[Part], message: str) -> None:
+    class Outer(Part):
         metadata: Metadata
         spec: inner  # type: ignore[valid-type]
 
