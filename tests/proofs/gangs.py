@@ -57,7 +57,7 @@ async def three_jobs(proof: Proof, stage: Stage, controller: Running, *, mutant:
         if not mutant:
             await _explain(proof, controller.url, namespace, waiting)
             await _tenant_refused(proof, stage, namespace, waiting)
-        await tenant.delete(f"{jobs(namespace)}/{running[0]}", {"propagationPolicy": "Background"})
+        await stage.end(tenant, namespace, running[0])
         await stage.bound(namespace, waiting, 8)
         proof.row("the third starts when one ends", "8 of 8 bound", "8 of 8", True)
         verdict = judge(stage.audit.events(), namespace, USER, {n.name: n.gpus for n in nodes})
@@ -102,7 +102,7 @@ async def _tenant_refused(proof: Proof, stage: Stage, namespace: str, name: str)
 async def suspended(proof: Proof, stage: Stage) -> None:
     """A Job created suspended has no pods; it is admitted from its template, whole."""
     async with stage.scenario(gpu_nodes("susp", 2, 4)) as namespace, stage.tenant(namespace) as tenant:
-        blocking = await tenant.create(jobs(namespace), job("first", namespace, 8))
+        await tenant.create(jobs(namespace), job("first", namespace, 8))
         await stage.bound(namespace, "first", 8)
         await tenant.create(jobs(namespace), job("second", namespace, 8, suspend=True, seconds=1))
         group = await stage.group_of(namespace, "second")
@@ -113,7 +113,7 @@ async def suspended(proof: Proof, stage: Stage) -> None:
 
         await eventually(said, 10, "the suspended gang's blocker")
         before = len(await stage.job_pods(namespace, "second"))
-        await tenant.delete(f"{jobs(namespace)}/{blocking['metadata']['name']}", {"propagationPolicy": "Background"})
+        await stage.end(tenant, namespace, "first")
         done = await stage.complete(namespace, "second")
         verdict = judge(stage.audit.events(), namespace, USER, {"susp-0": 4, "susp-1": 4})
         proof.row(

@@ -234,6 +234,14 @@ class Stage:
         """The pods of a Job."""
         return await self.admin.list(pods(namespace), labelSelector=f"batch.kubernetes.io/job-name={name}")
 
+    async def end(self, tenant: Api, namespace: str, name: str) -> None:
+        """A tenant deletes a Job and its pods.
+
+        Not left to the garbage collector: for half a minute after a CRD was installed it learns of the new kinds first.
+        """
+        await tenant.delete(f"{jobs(namespace)}/{name}", {"propagationPolicy": "Background"})
+        await tenant.delete(pods(namespace), labelSelector=f"batch.kubernetes.io/job-name={name}")
+
     async def bound(self, namespace: str, name: str, count: int, deadline: float = 30.0) -> list[Object]:
         """Wait until so many pods of a Job are released and bound, and return them."""
 
