@@ -113,12 +113,15 @@ class QueueStatus(Status):
     fence: Count = 0
     """The fence of the last writer; an older one is refused."""
     conditions: Annotated[list[Condition], keyed("type", at_most=16)] = Field(default_factory=list)
+    """Active: whether the queue can be used, and if not, why."""
     allocated: Annotated[list[Amount], keyed("name", "pool", at_most=64)] = Field(default_factory=list)
     """Charged to admitted gangs."""
     pending: Annotated[list[Amount], keyed("name", "pool", at_most=64)] = Field(default_factory=list)
     """Asked for by waiting gangs."""
     counts: QueueCounts | None = None
+    """Gangs of this queue and those below it."""
     observed_generation: Count = 0
+    """The generation of the spec that this status is about."""
 
 
 class Queue(Spec):
@@ -228,8 +231,11 @@ class Requeue(Status):
     """How often the gang was given back, and when it may start again."""
 
     count: Count = 0
+    """Times given back without having finished."""
     not_before: Time | None = None
+    """Not placed again before this time."""
     reason: Word = ""
+    """Why it was given back last."""
     suspended_by_us: bool = False
     """We suspended its owner, so we resume it."""
     requested: Annotated[str, Field(max_length=64)] = ""
@@ -248,8 +254,11 @@ class Admission(Status):
     """The recorded decision; written once per round."""
 
     round: Annotated[int, Field(ge=1)]
+    """Which admission of the gang this is."""
     fence: Count
+    """The fence of the controller that decided."""
     decided_at: Time
+    """When the engine decided it."""
     assignments: Annotated[list[Assignment], keyed("node", at_most=10_000)]
 
 
@@ -279,14 +288,21 @@ class PodGroupStatus(Status):
     conditions: Annotated[list[Condition], keyed("type", at_most=16)] = Field(default_factory=list)
     """QuotaReserved, Placed, Released, Running, Evicted, Deactivated, Finished."""
     queued_at: Time | None = None
+    """Since when it waits; kept when it is given back."""
     started_at: Time | None = None
+    """When all members of the last round had started."""
     requeue: Requeue | None = None
+    """How often the gang was given back, and when it may start again."""
     admission: Admission | None = None
+    """The recorded decision, while it holds; written once per round."""
     counts: Counts | None = None
+    """Members as of the last write; live ones come from the controller's JSON API."""
     blocker: Blocker | None = None
+    """What stands in the way first."""
     round: Count = 0
     """The last round used; each admission takes the next."""
     observed_generation: Count = 0
+    """The generation of the spec that this status is about."""
 
 
 class PodGroup(Spec):

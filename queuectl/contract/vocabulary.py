@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from queuectl.contract import names
 from queuectl.contract.crd import DEFINITIONS, Definition
 from queuectl.contract.home import GROUP, USER
@@ -66,8 +69,8 @@ _WORDS = (
     ("Scheduling gate", ((names.GATE, "pods", ("ours; removed only by the controller, or by whoever holds the verb "
                           "`release` on podgroups (break-glass). Foreign gates are never touched")),)),
     ("Labels", (
-        (names.QUEUE_LABEL, "pods, Jobs", ("the leaf queue; its presence makes a pod managed. Copied from a Job to its pod "
-         "template. Cannot change after creation")),
+        (names.QUEUE_LABEL, "pods, Jobs", ("the leaf queue; it makes a pod managed. Copied from a Job to its pod template. "
+         "Cannot change after creation. An empty one counts as none")),
         (names.POD_GROUP_LABEL, "pods", ("the PodGroup in the same namespace; absent: derived from the owner, else a group "
          "of one")),
         (names.ROLE_LABEL, "pods", "the role inside the group (leader, worker)"),
@@ -76,11 +79,12 @@ _WORDS = (
         (names.DEFAULT_QUEUE_LABEL, "namespaces", "queue of pods and Jobs that name none"),
     )),
     ("Annotations", (
-        (names.MIN_MEMBER, "pods, owners", "`N` or `all`: gang size when no PodGroup is written by hand"),
-        (names.TOPOLOGY_REQUIRED, "pods, owners", "level in one domain of which all members go, or nowhere"),
-        (names.TOPOLOGY_PREFERRED, "pods, owners", "level of which as few domains as possible are used"),
-        (names.BEST_EFFORT, "pods", ('`"true"` accepts placement although a required constraint is not modelled; '
-         "all-or-nothing is then not promised")),
+        (names.MIN_MEMBER, "Jobs", ("`N` or `all`: how many of the Job's pods start together; without it 1. Not read from "
+         "pods; a PodGroup written by hand has `spec.minMember`")),
+        (names.TOPOLOGY_REQUIRED, "Jobs, pods on their own", "level in one domain of which all members go, or nowhere"),
+        (names.TOPOLOGY_PREFERRED, "Jobs, pods on their own", "level of which as few domains as possible are used"),
+        (names.BEST_EFFORT, "Jobs, PodGroups, pods on their own", ('`"true"` accepts placement although a required '
+         "constraint is not modelled; all-or-nothing is then not promised")),
         (names.REQUEUE, "PodGroups", "a new value (a time, by custom) asks for another try"),
         (names.OPERATOR_HOLD, "PodGroups", "its presence is the operator's hold, besides the tenant's own `spec.hold`"),
     )),
@@ -116,6 +120,13 @@ def readme() -> str:
     for title, words in _WORDS:
         lines += ["", f"## {title}", "", "| name | where | meaning |", "|---|---|---|"]
         lines += [f"| `{name}` | {where} | {meaning} |" for name, where, meaning in words]
+    for one in DEFINITIONS:
+        if one.status:
+            lines += ["", f"## Status of a {one.kind}", "", "Only the controller writes it.", ""]
+            lines += ["| field | meaning |", "|---|---|"]
+            lines += [
+                f"| `{path}` | {meaning} |" for path, meaning in _fields(_schema(one)["properties"]["status"], "")
+            ]
     lines += ["", "## Reasons", "", "The reason of a PodGroup's `status.blocker`, with an example of its message.", ""]
     lines += ["| reason | message | what frees it |", "|---|---|---|"]
     lines += [f"| `{reason}` | {sentence(misfit)} | {remedy(misfit)} |" for reason, misfit in examples().items()]
@@ -125,6 +136,22 @@ def readme() -> str:
 
 
 def _about(definition: Definition) -> str:
-    description = definition.manifest()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"]
     short = f"; short name `{definition.short[0]}`" if definition.short else ""
-    return f"{definition.kind}, {definition.scope.lower()}{short}. {description}"
+    return f"{definition.kind}, {definition.scope.lower()}{short}. {_schema(definition)['description']}"
+
+
+def _schema(definition: Definition) -> dict[str, Any]:
+    found: dict[str, Any] = definition.manifest()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return found
+
+
+def _fields(node: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    """Path and description of every field below; what is said of none (a name, an amount) stands with its list."""
+    for name, child in node["properties"].items():
+        here, inner = f"{path}{name}", child
+        if "items" in child:
+            here, inner = f"{here}[]", child["items"]
+        if "description" in child:
+            yield here, child["description"].replace("\n", " ")
+        if "properties" in inner and name != "conditions":
+            yield from _fields(inner, f"{here}.")

@@ -92,6 +92,10 @@ def test_the_readme_knows_every_name_and_reason() -> None:
     assert {name for name in ours if f"`{name}`" not in text} == set()
     assert {reason for reason in Reason if f"| `{reason}` |" not in text} == set()
     assert {name for name in SUMMARY if f"| `{name}` |" not in text} == set()
+    fields = {"round", "requeue.requested", "requeue.suspendedByUs", "admission.assignments[].slots", "fence"}
+    assert {name for name in fields if f"| `{name}` | " not in text} == set()
+    assert names.WAITING not in text  # nothing writes them
+    assert names.PREEMPTING not in text
 
 
 def test_every_reason_has_a_sentence_of_its_own_evidence() -> None:
