@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from queuectl.engine.request import Fit, Group, Request
 from queuectl.engine.standing import Standing
-from queuectl.model.gangs import Place, Role, Stage
+from queuectl.model.gangs import Place, Role, Shape, Stage
 
 
 def core_request(standing: Standing) -> tuple[Request, tuple[tuple[int, ...], ...]]:
@@ -31,20 +33,37 @@ def core_request(standing: Standing) -> tuple[Request, tuple[tuple[int, ...], ..
     return Request(tuple(kinds.values()), gang.required, anchor), tuple(tuple(slots) for slots in groups.values())
 
 
-def single_request(standing: Standing, slot: int) -> Request | None:
-    """The request for one more member, inside the domains that the gang must share; None while its shape is unknown."""
-    gang = standing.seen
+def single_request(standing: Standing, slot: int, shape: Shape) -> Request | None:
+    """The request for one more member, inside the domains that the gang must share. O(slots) if there is such a level."""
     role = standing.role_of(slot)
-    shape = standing.shape_of(slot, standing.filler().get(slot))
-    if role is None or shape is None:
+    if role is None:
         return None
-    level = role.required or gang.required
-    peers = [
-        charge.node
-        for key, charge in sorted((key, charge) for key, charge in standing.charges.items() if isinstance(key, int))
-        if key != slot and (role.required is None or standing.role_of(key) == role)
-    ]
-    return Request((Group(shape, 1),), level, peers[0] if peers and level is not None else None)
+    level = role.required or standing.seen.required
+    return Request((Group(shape, 1),), level, None if level is None else _anchor(standing, role, slot))
+
+
+def extra_requests(standing: Standing) -> Iterator[tuple[int, str, Request]]:
+    """(slot, member, request) of every extra that could be released now. Equal ones share their request. O(members)."""
+    made: dict[tuple[Role, Shape], Request | None] = {}
+    for slot, uid in extra_slots(standing):
+        member, role = standing.members[uid], standing.role_of(slot)
+        if role is None or not member.pinnable or member.foreign_gates:
+            continue
+        if (role, member.shape) not in made:
+            made[role, member.shape] = single_request(standing, slot, member.shape)
+        if (request := made[role, member.shape]) is not None:
+            yield slot, uid, request
+
+
+def _anchor(standing: Standing, role: Role, slot: int) -> str | None:
+    """A node in whose domain the slot must lie: that of the first other slot that shares its level."""
+    peers = (
+        key
+        for key in standing.charges
+        if isinstance(key, int) and key != slot and (role.required is None or standing.role_of(key) == role)
+    )
+    first = min(peers, default=None)
+    return None if first is None else standing.charges[first].node
 
 
 def places(standing: Standing, fit: Fit, slots: tuple[tuple[int, ...], ...]) -> tuple[Place, ...]:

@@ -59,7 +59,7 @@ def overdue(standing: Standing, settings: Settings, now: int) -> Withdraw | None
         stage = owed[slot].stage
         cause = Cause.START_DEADLINE if stage is Stage.BOUND else Cause.BIND_DEADLINE
         if slot in standing.stuck:
-            cause = Cause.NODE_LOST
+            cause = Cause.TORN if slot in standing.reshaped else Cause.NODE_LOST
         return withdraw(standing, settings, now, cause, _detail(standing, owed, stage))
     standing.late.update(late)
     standing.delays = _delays(standing)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 
 from queuectl.engine import deadlines, view
-from queuectl.engine.asks import core_request, extra_slots, places, single_request
+from queuectl.engine.asks import core_request, extra_requests, extra_slots, places
 from queuectl.engine.lines import Batch, Offer
 from queuectl.engine.ordering import Turns
 from queuectl.engine.placement import Placement
@@ -172,14 +172,10 @@ class Engine:
             return [(request, Offer((False, -gang.priority, gang.queued_at, gang.uid, -1), gang.uid))]
         if standing.phase not in _ADMITTED or standing.withdrawn or standing.blockers:
             return []
-        wanted: list[tuple[Request, Offer]] = []
-        for slot, member in extra_slots(standing):
-            one = standing.members[member]
-            single = single_request(standing, slot)
-            if single is not None and one.pinnable and not one.foreign_gates:
-                order = (True, -gang.priority, gang.queued_at, gang.uid, slot)
-                wanted.append((single, Offer(order, gang.uid, slot, member)))
-        return wanted
+        return [
+            (request, Offer((True, -gang.priority, gang.queued_at, gang.uid, slot), gang.uid, slot, member))
+            for slot, member, request in extra_requests(standing)
+        ]
 
     def _offer(self, uid: str, wanted: list[tuple[Request, Offer]]) -> None:
         """Put a gang's offers into its leaf's line, in place of what it offered before."""
@@ -249,7 +245,8 @@ class Engine:
 
     def _renew(self, settled: list[str]) -> list[Action]:
         """Admissions that are known already, torn gangs first."""
-        if self._state.fleet.gained or self._revision != self._state.fleet.revision:
+        fleet, branches = self._state.fleet, self._state.branches
+        if fleet.gained or self._revision != fleet.revision or self._eased != branches.eased:
             candidates = self._stuck.union(settled)
         else:
             candidates = set(settled)

@@ -10,7 +10,7 @@ from queuectl.engine.asks import single_request
 from queuectl.engine.deadlines import returnable, withdraw
 from queuectl.engine.placement import Placement
 from queuectl.engine.request import Fit
-from queuectl.engine.standing import LIVE, Charge, Extra, Phase, Standing
+from queuectl.engine.standing import LIVE, Charge, Phase, Standing
 from queuectl.engine.state import State
 from queuectl.model.gangs import Member, Stage
 from queuectl.model.plan import Action, Admit, AdmitExtra, Assignment, Cause
@@ -32,7 +32,8 @@ def admit(standing: Standing) -> Admit:
     for place in record.places if record else ():
         member = filler.get(place.slot)
         charge = standing.charges.get(place.slot)
-        named = member is not None and charge is not None and charge.node == place.node and not member.foreign_gates
+        suits = place.slot not in standing.stuck and charge is not None and charge.node == place.node
+        named = member is not None and suits and _releasable(member)
         assignments.append(Assignment(place.slot, place.node, member.uid if member is not None and named else None))
     standing.told.update(one.member for one in assignments if one.member is not None)
     return Admit(standing.uid, standing.round, record.decided_at if record else 0, tuple(assignments))
@@ -51,34 +52,43 @@ def renew(standing: Standing, state: State, placement: Placement, settings: Sett
     again = False
     for slot, member in _untold(standing, home):
         charge = standing.charges[slot]
-        fits = _fits(state, placement, charge)
-        if slot in standing.reshaped and not fits:
-            return _give_back(standing, settings, now, Misfit(Reason.TORN, TextEvidence(member.name)))
-        if fits and charge.node == home[slot] and slot not in standing.filled:
+        within = not _exceeds(standing, state, slot, charge)
+        fits = within and _fits(state, placement, charge)
+        if fits and charge.node == home.get(slot) and slot not in standing.filled:
             again = True
             continue
-        node = charge.node if fits else _elsewhere(standing, placement, slot)
-        if node is None:
-            standing.stuck |= {slot}
+        node = charge.node if fits else _elsewhere(standing, placement, slot, member) if within else None
+        if node is not None:
+            standing.moved[slot] = node
+            state.promise(standing, member.uid, slot, node)
+            actions.append(AdmitExtra(standing.uid, record.round, now, slot, node, member.uid))
             continue
-        standing.moved[slot] = node
-        standing.extras[member.uid] = Extra(slot, node)
-        standing.told.add(member.uid)
-        state.settle(standing.uid)
-        actions.append(AdmitExtra(standing.uid, record.round, now, slot, node, member.uid))
+        standing.stuck |= {slot}
+        # A place never used for a member unlike what it was decided for: the decision was wrong, and waiting mends nothing.
+        # While only assumed there is nothing to give back yet.
+        unlike = slot in home and slot in standing.reshaped and slot not in standing.filled
+        if unlike and standing.phase is not Phase.ASSUMED:
+            misfit = Misfit(Reason.TORN, TextEvidence(member.name))
+            if (given := _give_back(standing, settings, now, misfit)) != ():
+                return given
     return (admit(standing), *actions) if again else tuple(actions)
 
 
+def _releasable(member: Member) -> bool:
+    return not member.foreign_gates and member.pinnable
+
+
 def _untold(standing: Standing, home: dict[int, str]) -> list[tuple[int, Member]]:
+    """Gated members that have a place, of the record or promised to them, and were not told it as they are now."""
     return [
         (slot, member)
         for slot, member in sorted(standing.filler().items())
-        if slot in home
+        if (slot in home or member.uid in standing.extras)
         and slot not in standing.shed
         and slot in standing.charges
         and member.stage is Stage.GATED
         and not member.leaving
-        and not member.foreign_gates
+        and _releasable(member)
         and member.uid not in standing.told
         and member.uid not in standing.barred
     ]
@@ -110,7 +120,21 @@ def _fits(state: State, placement: Placement, charge: Charge) -> bool:
     )
 
 
-def _elsewhere(standing: Standing, placement: Placement, slot: int) -> str | None:
-    request = single_request(standing, slot)
+def _exceeds(standing: Standing, state: State, slot: int, charge: Charge) -> bool:
+    """Whether the slot asks for more than was decided for it, and some limit on its queue's path is broken in that."""
+    before, branch = standing.reshaped.get(slot), state.branches.branches.get(standing.charged_to)
+    if before is None or branch is None:
+        return False
+    decided = dict(before)
+    grown = {resource for resource, amount in charge.shape.requests if amount > decided.get(resource, 0)}
+    return any(
+        resource in grown and node.usage.get(resource, 0) > limit
+        for node in branch.path
+        for resource, limit in node.limits
+    )
+
+
+def _elsewhere(standing: Standing, placement: Placement, slot: int, member: Member) -> str | None:
+    request = single_request(standing, slot, member.shape)
     found = placement.place(request) if request is not None else None
     return found.nodes[0][0][0] if isinstance(found, Fit) else None

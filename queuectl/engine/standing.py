@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from queuectl.model.gangs import Gang, Member, Record, Role, Shape, Stage
 from queuectl.model.reasons import Misfit
+from queuectl.model.resources import Amounts
 
 LIVE = (Stage.RELEASED, Stage.BOUND, Stage.RUNNING)
 
@@ -76,7 +77,9 @@ class Standing(Struct, kw_only=True):
     shed: set[int] = field(
         default_factory=set
     )  # slots of the record that the gang shrank away: room that is no longer ours
-    reshaped: set[int] = field(default_factory=set)  # slots whose member turned out unlike what was charged
+    reshaped: dict[int, Amounts] = field(
+        default_factory=dict
+    )  # slots whose gated member is unlike what was charged before -> what that was
     told: set[str] = field(default_factory=set)  # members named in an Admit or AdmitExtra
     extras: dict[str, Extra] = field(default_factory=dict)
     barred: set[str] = field(default_factory=set)  # members whose own write failed; not tried again until they change

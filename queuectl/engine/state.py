@@ -10,7 +10,7 @@ from __future__ import annotations
 from queuectl.engine.branches import Branches
 from queuectl.engine.fleet import Fleet
 from queuectl.engine.slots import match
-from queuectl.engine.standing import LIVE, Charge, Phase, Standing
+from queuectl.engine.standing import LIVE, Charge, Extra, Phase, Standing
 from queuectl.model.changes import (
     Change,
     GangGone,
@@ -27,7 +27,7 @@ from queuectl.model.changes import (
     RecordSeen,
     WriteFailed,
 )
-from queuectl.model.gangs import Record, Shape, Stage
+from queuectl.model.gangs import Member, Record, Shape, Stage
 from queuectl.model.resources import Amounts
 
 
@@ -58,6 +58,7 @@ class State:
                     standing.news()
                     standing.barred.discard(member.uid)
                     standing.remember(member.uid)
+                    _tell_anew(standing, member)
                 standing.members[member.uid] = member
                 self._gang_of[member.uid] = member.gang
             case MemberGone(uid):
@@ -174,9 +175,22 @@ class State:
         for key, charge in target.items():
             if not same or old.get(key) != charge:
                 self.charge(queue, charge.node, charge.shape, 1)
-            if isinstance(key, int) and key in old and old[key].shape != charge.shape:
-                standing.reshaped.add(key)
+            if key in old and isinstance(key, int) and old[key].shape != charge.shape:
+                standing.reshaped.setdefault(key, old[key].shape.requests)
+        for uid, slot in standing.slot_of.items() if standing.reshaped else ():
+            if standing.members[uid].stage is not Stage.GATED:
+                standing.reshaped.pop(slot, None)  # what runs is a fact, and our own pin is part of its shape
         standing.charges, standing.charged_to = target, queue
+
+    def promise(self, standing: Standing, uid: str, slot: int, node: str) -> None:
+        """Move the slot of a gated member to a node, or put it there first. O(resources): nothing else changes by it."""
+        standing.extras[uid] = Extra(slot, node)
+        standing.told.add(uid)
+        charge, old = Charge(node, standing.members[uid].shape), standing.charges.get(slot)
+        if old is not None:
+            self.charge(standing.charged_to, old.node, old.shape, -1)
+        self.charge(standing.charged_to, node, charge.shape, 1)
+        standing.charges[slot] = charge
 
     def charge(self, queue: str, node: str, shape: Shape, count: int) -> None:
         """Charge ``count`` pods to a node and to a queue's path (none when ""). O(depth × resources)."""
@@ -248,6 +262,13 @@ def _same(kept: object, recomputed: object) -> None:
         raise AssertionError((kept, recomputed))
 
 
+def _tell_anew(standing: Standing, member: Member) -> None:
+    """A gated member that was told its place and has changed since may no longer suit it."""
+    old = standing.members.get(member.uid)
+    if old is not None and member.stage is Stage.GATED and (old.shape, old.pinnable) != (member.shape, member.pinnable):
+        standing.told.discard(member.uid)
+
+
 def _record(standing: Standing) -> Record | None:
     """The admission in force: the newest of what the cluster says, what we were told, and what we assume.
 
@@ -278,7 +299,7 @@ def _record(standing: Standing) -> Record | None:
 def _forget_round(standing: Standing) -> None:
     standing.round = standing.placed.round if standing.placed else 0
     standing.slot_of, standing.moved, standing.extras = {}, {}, {}
-    standing.filled, standing.told, standing.reshaped, standing.shed = set(), set(), set(), set()
+    standing.filled, standing.told, standing.reshaped, standing.shed = set(), set(), {}, set()
     standing.barred, standing.broken = set(), None
     standing.done, standing.late, standing.stuck = set(), set(), frozenset()
     standing.waits, standing.reached, standing.steps = {}, {}, {}
