@@ -20,8 +20,10 @@ $(UV):
 	@$(CACHE)/uv-$(UV_VERSION)/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
 .venv/.ready: pyproject.toml uv.lock | $(UV)
+	@echo "installing into .venv"
 	@$(UV) sync --quiet --locked --python $(PYTHON)
 	@touch $@
+	@echo "ready: $(BIN)/queuectl"
 
 venv: .venv/.ready ## the environment, with .venv/bin/queuectl
 

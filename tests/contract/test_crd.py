@@ -8,7 +8,7 @@ import pytest
 from pydantic import Field
 
 from queuectl.contract.crd import DEFINITIONS, Definition, SchemaError, schema
-from queuectl.contract.schema import Part, Metadata
+from queuectl.contract.schema import Metadata, Part
 from tests.contract.structural import faults
 
 
