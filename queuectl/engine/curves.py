@@ -12,7 +12,7 @@ from collections import Counter
 from msgspec import Struct
 
 from queuectl.engine.fleet import Fleet
-from queuectl.engine.rooms import Tally
+from queuectl.engine.rooms import MOST_GPUS, Tally
 from queuectl.model.resources import GPU, Amounts
 
 BUDGET = 1_000_000  # merge steps of about 0.15 µs: the most one decision may cost is about 0.15 s
@@ -31,7 +31,7 @@ class Need(Struct, frozen=True):
     @property
     def gpus(self) -> int:
         """GPU units a member takes."""
-        return next((amount for name, amount in self.requests if name == GPU), 0)
+        return next((min(amount, MOST_GPUS) for name, amount in self.requests if name == GPU), 0)
 
 
 class Curve(Struct):

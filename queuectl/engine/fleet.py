@@ -1,7 +1,8 @@
 """The nodes: one row each, one column a resource, and the one ledger of what is used on them.
 
 Usage is kept by node *name*, so a charge may come before its node and outlive it; rows exist only for nodes that were
-seen. Everything that changes a row is noted in ``touched``, so that derived tables catch up instead of starting over.
+seen. The ledger counts in exact integers, however large; columns show them within a bound. Everything that changes a row
+is noted in ``touched``, so that derived tables catch up instead of starting over.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ Flags = NDArray[np.bool_]
 
 # A reader this far behind recomputes its table anyway, so older notes are worth nothing (rows × this).
 _NOTES_PER_ROW = 4
+BOUND = 2**62  # columns stay within ± this: amounts near 2^63, which anybody may ask for, must not wrap them around
 
 
 class Fleet:
@@ -89,13 +91,17 @@ class Fleet:
         used = self.used.setdefault(name, {})
         row = self.row.get(name)
         for resource, amount in requests:
-            total = used.get(resource, 0) + amount * count
+            before = used.get(resource, 0)
+            total = before + amount * count
             if total:
                 used[resource] = total
             else:
                 used.pop(resource, None)
             if row is not None and (column := self.free.get(resource)) is not None:
-                column[row] -= amount * count
+                if before <= BOUND >= total:
+                    column[row] -= amount * count
+                else:
+                    column[row] = _free(int(self.allocatable[resource][row]), total)
         if not used:
             del self.used[name]
         if row is not None:
@@ -148,8 +154,8 @@ class Fleet:
     def _fill(self, row: int, node: Node) -> None:
         used, allocatable = self.used.get(node.name, {}), dict(node.allocatable)
         for name, column in self.allocatable.items():
-            column[row] = allocatable.get(name, 0)
-            self.free[name][row] = allocatable.get(name, 0) - used.get(name, 0)
+            column[row] = min(allocatable.get(name, 0), BOUND)
+            self.free[name][row] = _free(int(column[row]), used.get(name, 0))
         self.usable[row] = node.ready and not node.cordoned
         self.cordoned[row] = node.cordoned
 
@@ -164,3 +170,19 @@ class Fleet:
             self.capacity[name] -= amount
             if not self.capacity[name]:
                 del self.capacity[name]
+
+
+def _free(allocatable: int, used: int) -> int:
+    """What a column shows as free: exact, unless more than ``BOUND`` is used, where only that nothing is free matters."""
+    return max(allocatable - used, -BOUND)
+
+
+def least(amount: int) -> int:
+    """An amount as columns can be compared with and divided by: what exceeds every column still does."""
+    return min(amount, BOUND + 1)
+
+
+def total(column: Column) -> int:
+    """The exact sum of a column of amounts ≥ 0, which may exceed an int64. O(rows)."""
+    high, low = column >> 31, column & (2**31 - 1)
+    return (int(high.sum()) << 31) + int(low.sum())

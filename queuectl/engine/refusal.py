@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from queuectl.engine.curves import Need
+from queuectl.engine.fleet import least, total
 from queuectl.engine.request import Refusal
 from queuectl.engine.rooms import Rooms, Tally
 from queuectl.model.gangs import Shape
@@ -90,9 +91,9 @@ def _scarce(rooms: Rooms, need: Need, ever: Tally, level: int, best: int) -> tup
     for name, amount in need.requests:
         column = fleet.free.get(name)
         free = np.zeros(0, np.int64) if column is None else np.maximum(column[part][suited], 0)
-        choices.append((int((free // amount).sum()), name, amount, int(free.sum())))
-    _, name, amount, total = min(choices, default=(0, "", 0, 0))
-    return name, amount, total
+        choices.append((total(free // least(amount)), name, amount, total(free)))
+    _, name, amount, left = min(choices, default=(0, "", 0, 0))
+    return name, amount, left
 
 
 def _together(rooms: Rooms, needs: tuple[Need, ...], top: int, largest: Need) -> Misfit:

@@ -8,7 +8,7 @@ on the latest facts and not on the order in which they came, and nothing is ever
 from __future__ import annotations
 
 from queuectl.engine.branches import Branches
-from queuectl.engine.fleet import Fleet
+from queuectl.engine.fleet import BOUND, Fleet
 from queuectl.engine.slots import match
 from queuectl.engine.standing import LIVE, Charge, Extra, Phase, Standing
 from queuectl.model.changes import (
@@ -251,8 +251,8 @@ class State:
             if name in self.fleet.nodes and self.fleet.tree.nodes[row] == name:
                 allocatable = dict(self.fleet.nodes[name].allocatable)
                 for resource, column in self.fleet.free.items():
-                    want = allocatable.get(resource, 0) - nodes.get(name, {}).get(resource, 0)
-                    _same((name, resource, int(column[row])), (name, resource, want))
+                    want = min(allocatable.get(resource, 0), BOUND) - nodes.get(name, {}).get(resource, 0)
+                    _same((name, resource, int(column[row])), (name, resource, max(want, -BOUND)))
         homes = {member: uid for uid, standing in self.gangs.items() for member in standing.members}
         _same(homes, self._gang_of)
 
