@@ -137,10 +137,23 @@ def node(name: str, rack: str, gpus: int = 4, *, cordoned: bool = False) -> Json
     }
 
 
+TAILS = {"train": "aaaaa", "big": "bbbbb", "later": "ccccc"}  # as the PodGroups derived from these Jobs end
+
+
+def job_uid(name: str, namespace: str = "ml", tail: str = "") -> str:
+    """UID of a Job: a derived PodGroup carries its first five characters."""
+    return f"{tail or TAILS.get(name, 'eeeee')}-{namespace}-{name}"
+
+
 def topology() -> Json:
     """Racks of nodes."""
     levels = [{"name": "rack", "keys": ["example.com/rack"]}, {"name": "node", "keys": ["kubernetes.io/hostname"]}]
     return {"apiVersion": API, "kind": "Topology", "metadata": {"name": "default"}, "spec": {"levels": levels}}
+
+
+def controller(job: str, uid: str) -> Json:
+    """The owner reference of what a Job controls."""
+    return {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": uid, "controller": True}
 
 
 def pod(
@@ -161,7 +174,6 @@ def pod(
     annotations = {} if index is None else {"batch.kubernetes.io/job-completion-index": str(index)}
     if record is not None:
         annotations["queuectl.io/admission"] = json.dumps(record)
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": f"jobs-{namespace}-{job}", "controller": True}
     asks = {"cpu": "1", GPU: str(gpus)}
     gated = [] if node_name else [{"name": gate} for gate in ("queuectl.io/admission", *gates)]
     return {
@@ -170,7 +182,7 @@ def pod(
             "namespace": namespace,
             "labels": labels,
             "annotations": annotations,
-            "ownerReferences": [owner] if job else [],
+            "ownerReferences": [controller(job, job_uid(job, namespace))] if job else [],
         },
         "spec": {
             "schedulingGates": gated,
@@ -181,13 +193,16 @@ def pod(
     }
 
 
-def job(name: str, queue_name: str, pods: int, gpus: int, *, namespace: str = "ml", suspend: bool = False) -> Json:
+def job(
+    name: str, queue_name: str, pods: int, gpus: int, *, namespace: str = "ml", suspend: bool = False, tail: str = ""
+) -> Json:
     """A Job whose pods start together or not at all."""
     asks = {"cpu": "1", GPU: str(gpus)}
     return {
         "metadata": {
             "name": name,
             "namespace": namespace,
+            "uid": job_uid(name, namespace, tail),
             "labels": {"queuectl.io/queue": queue_name},
             "annotations": {"queuectl.io/min-member": "all"},
         },
@@ -214,8 +229,8 @@ def group(
     hold: bool = False,
     status: Json | None = None,
 ) -> Json:
-    """A PodGroup, of a Job when it has an owner."""
-    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": f"jobs-{namespace}-{owner}"}
+    """A PodGroup; derived from a Job when it has an owner, and then named as such."""
+    reference = controller(owner, job_uid(owner, namespace, name[-5:]))
     spec = {"queue": queue_name, "minMember": members, "hold": hold}
     return {
         "apiVersion": API,

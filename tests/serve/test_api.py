@@ -269,6 +269,7 @@ async def test_of_two_groups_of_one_job_name_the_unfinished_is_meant() -> None:
     here = story()
     done = standin.placed({"gpu-0": "0"})
     done["conditions"].append({**done["conditions"][0], "type": "Finished"})
+    here.see(foreign.JOBS, standin.job("train", "vision", 1, 4, tail="zzzzz"))
     here.see(foreign.POD_GROUPS, standin.group("job-train-zzzzz", "vision", 1, owner="train", status=done))
     async with asking(here) as client:
         found = await get(client, "/api/v1/namespaces/ml/gangs/train")
