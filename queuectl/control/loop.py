@@ -280,7 +280,10 @@ class Controller:
         deferred: set[str] = set()
 
         def free(target: Target) -> bool:
-            return self.actuator.ledger.free(target, now)
+            if self.actuator.ledger.free(target, now):
+                return True
+            deferred.add(gang)  # nothing else may ever touch it again
+            return False
 
         for gang in sorted(self.source.touched):
             if self.actuator.outstanding[gang] and now - self._looked.get(gang, 0.0) < REVISIT:

@@ -343,14 +343,19 @@ class Release:
         return [WriteFailed(write.gang, write.round, _rejected(reply))]
 
     def _release_failed(self, write: Write, reply: Refused) -> list[Change]:
-        """A member that the API server will not let start: for a group of one nothing was written, a gang is given back."""
+        """A member that the API server will not let start: for a group of one nothing was written, a gang is given back.
+
+        One that cannot be given back stays torn, which the engine says, and is tried again, more and more seldom.
+        """
         tracked = self._view.pods.get(write.member)
         if tracked is None or not muster.ready(tracked):
             return []
         if write.step is Step.EXTRA:
             self.extras.pop(write.member, None)
             return [WriteFailed(write.gang, write.round, _rejected(reply), member=write.member)]
-        self.intents.pop(write.gang, None)
+        known = self._view.gang(write.gang)
+        if known is None or known.lone or known.give_back is not GiveBack.NONE:
+            self.intents.pop(write.gang, None)
         return [WriteFailed(write.gang, write.round, _rejected(reply))]
 
 

@@ -13,7 +13,7 @@ from queuectl.control.ports import Conflict, Refused, Unreachable
 from queuectl.control.release import Release
 from queuectl.control.steps import Fenced, Step, on_pod
 from queuectl.model.changes import RecordSeen, WriteFailed
-from queuectl.model.plan import AdmitExtra, Cause, Withdraw
+from queuectl.model.plan import Admit, AdmitExtra, Assignment, Cause, Withdraw
 from queuectl.model.reasons import Reason
 from tests.control.tiny import NOW, Tiny, spec
 
@@ -193,6 +193,27 @@ def test_a_requeue_asked_for_while_it_waited_does_not_end_it_after_a_restart(tin
     assert gang is not None
     assert gang.record is not None
     assert gang.requested == gang.handled == "2026-11-30T12:00:00Z"
+
+
+def test_a_torn_gang_that_cannot_be_given_back_is_tried_again(tiny: Tiny) -> None:
+    """Written by hand, it has no owner that could take its pods away; whatever refuses them may go."""
+    meta = {"name": "band", "namespace": "ns"}
+    group = tiny.put(foreign.POD_GROUPS, {"metadata": meta, "spec": {"queue": "q", "minMember": 2}})
+    labels = {"queuectl.io/queue": "q", "queuectl.io/pod-group": "band"}
+    gated = {**spec(), "schedulingGates": [{"name": "queuectl.io/admission"}]}
+    for name in ("p0", "p1"):
+        pod = {"metadata": {"name": name, "namespace": "ns", "labels": labels}, "spec": gated}
+        tiny.put(foreign.PODS, {**pod, "status": {"phase": "Pending"}})
+    uid = group["metadata"]["uid"]
+    members = list(tiny.source.members[uid])
+    tiny.release.accept(Admit(uid, 1, NOW, tuple(Assignment(slot, "n0", pod) for slot, pod in enumerate(members))))
+    while tiny.next()[0].step is not Step.RELEASE:
+        tiny.send(tiny.next()[0])
+    tiny.refusals[Step.RELEASE] = Refused("policy engine says no", 403)
+    tiny.send(tiny.next()[0])
+    assert isinstance(tiny.changes[-1], WriteFailed)
+    tiny.refusals.clear()
+    assert tiny.settle() == [Step.RELEASE, Step.RELEASE]
 
 
 def test_all_started_is_noted_once_and_the_end_is_written(tiny: Tiny) -> None:
