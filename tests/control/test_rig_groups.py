@@ -8,7 +8,7 @@ import pytest
 
 from tests.control.troupe import RECORD, Scene, gone, quiet, scene
 from tests.proofs.stage import USER, Stage, job
-from tests.rig.client import eventually
+from tests.rig.client import ApiError, eventually
 
 pytestmark = [pytest.mark.rig, pytest.mark.asyncio(loop_scope="session")]
 LONG = ".".join("abcd") + "." + ".".join(letter * 60 for letter in "wxyz")  # 251 characters: a legal name
@@ -69,10 +69,12 @@ async def test_groups_of_one(stage: Stage) -> None:
     async with scene(stage, 1) as play:
         hostile = {"example.com/big": "ü" * 100_000, "queuectl.io/topology-preferred": "\u202eros\u0301" * 1000}
         await play.pod("solo-0", 2, annotations=hostile)
-        await play.pod(LONG, 2, annotations={RECORD: "{" * 5000})
+        await play.pod(LONG, 2)
         await play.run(2)
         forged = {"round": 3, "fence": 9, "slot": 0, "node": f"{play.namespace}-0"}
-        await play.pod("solo-1", 2, annotations={RECORD: json.dumps(forged)})
+        with pytest.raises(ApiError, match="the controller's own"):
+            await play.pod("forged", 2, annotations={RECORD: json.dumps(forged)})
+        await play.pod("solo-1", 2)
         await quiet(stage)
         assert len(await play.on_nodes()) == 2
         for name, node in (await play.on_nodes()).items():
