@@ -11,13 +11,14 @@ import heapq
 
 from queuectl.engine import deadlines, view
 from queuectl.engine.asks import core_request, extra_requests, extra_slots, places
-from queuectl.engine.lines import Batch, Offer
+from queuectl.engine.backlog import Backlog
+from queuectl.engine.lines import Offer
 from queuectl.engine.ordering import Turns
 from queuectl.engine.placement import Placement
 from queuectl.engine.readiness import blockers
 from queuectl.engine.renewal import admit, renew, torn
 from queuectl.engine.request import Fit, Refusal, Request
-from queuectl.engine.standing import LIVE, Extra, Phase, Standing
+from queuectl.engine.standing import LIVE, Phase, Standing
 from queuectl.engine.state import State
 from queuectl.model.changes import Change
 from queuectl.model.gangs import Record
@@ -27,7 +28,6 @@ from queuectl.model.resources import Amounts, plus
 from queuectl.model.settings import Settings
 from queuectl.model.topology import Level
 
-_REQUESTS = 20_000  # equal requests share one object; after this many, sharing starts anew and only costs time
 _ADMITTED = (Phase.RECORDED, Phase.RELEASED, Phase.BOUND, Phase.RUNNING)
 
 
@@ -39,20 +39,15 @@ class Engine:
         self._state = State()
         self._placement = Placement(self._state)
         self._turns = Turns(self._state.branches)
+        self._backlog = Backlog(self._state, self._placement, self._turns)
         self._now = 0
         self._timers: list[tuple[int, str]] = []  # (due, gang); stale entries are skipped
         self._fresh: set[str] = set()  # settled since the last decision
-        self._offered: dict[str, list[tuple[Batch, Offer]]] = {}
-        self._batches = 0
-        self._requests: dict[Request, Request] = {}  # one object for equal requests
-        self._parked: dict[int, Batch] = {}
-        self._awake: list[Batch] = []  # woken in this decision because some node gained room
+        self._promised: set[str] = set()  # gangs to whose extras a place was promised in this decision
         self._stuck: set[str] = set()  # gangs of which an admitted member has no node to go to
         self._told: set[str] = set()  # gangs whose reasons may have changed in this decision
-        self._eased = 0
         self._capacity: dict[str, int] = {}
         self._levels: tuple[Level, ...] = ()
-        self._revision = -1
 
     def observe(self, change: Change) -> None:
         """Take in one fact. About a microsecond; the work is done once, by the next decision."""
@@ -71,7 +66,7 @@ class Engine:
         for uid in settled:
             self._review(uid)
         actions = [*self._withdraw(settled), *self._renew(settled)]
-        self._wake()
+        self._backlog.wake()
         actions += self._admit()
         self._told.update(settled)
         actions += self._refuse()
@@ -143,14 +138,14 @@ class Engine:
         """Renew what follows from a gang's charges: its blockers, its deadline and its offers."""
         standing = self._state.gangs.get(uid)
         if standing is None:
-            self._offer(uid, [])
+            self._backlog.offer(uid, "", [])
             self._stuck.discard(uid)
             return
         gang = standing.gang
         asks = gang is not None and (standing.waiting or gang.maximum > gang.minimum or bool(extra_slots(standing)))
         standing.blockers = self._blockers(standing) if asks else ()
         self._stamp(standing)
-        self._offer(uid, self._wanted(standing))
+        self._backlog.offer(uid, gang.queue if gang is not None else "", self._wanted(standing))
 
     def _blockers(self, standing: Standing) -> tuple[Misfit, ...]:
         return blockers(standing, self._state.branches, self._placement.known, self._settings, self._now)
@@ -176,36 +171,6 @@ class Engine:
             (request, Offer((True, -gang.priority, gang.queued_at, gang.uid, slot), gang.uid, slot, member))
             for slot, member, request in extra_requests(standing)
         ]
-
-    def _offer(self, uid: str, wanted: list[tuple[Request, Offer]]) -> None:
-        """Put a gang's offers into its leaf's line, in place of what it offered before."""
-        standing = self._state.gangs.get(uid)
-        queue = standing.gang.queue if standing is not None and standing.gang is not None else ""
-        offered = self._offered.pop(uid, [])
-        if [(batch.queue, batch.request, offer) for batch, offer in offered] == [(queue, *one) for one in wanted]:
-            if offered:
-                self._offered[uid] = offered
-            return
-        for batch, offer in offered:
-            self._turns.line(batch.queue).remove(batch, offer)
-            self._turns.touch(batch.queue)
-            if not batch.offers:
-                self._parked.pop(batch.number, None)
-        line = self._turns.line(queue)
-        placed = []
-        for request, offer in wanted:
-            batch = line.batches.get(request) or self._batch(queue, request)
-            line.add(batch, offer)
-            placed.append((batch, offer))
-        self._turns.touch(queue)
-        if placed:
-            self._offered[uid] = placed
-
-    def _batch(self, queue: str, request: Request) -> Batch:
-        self._batches += 1
-        if len(self._requests) > _REQUESTS:
-            self._requests.clear()
-        return Batch(self._batches, queue, self._requests.setdefault(request, request))
 
     # -- what is due ---------------------------------------------------------------------------------------------------
 
@@ -245,11 +210,7 @@ class Engine:
 
     def _renew(self, settled: list[str]) -> list[Action]:
         """Admissions that are known already, torn gangs first."""
-        fleet, branches = self._state.fleet, self._state.branches
-        if fleet.gained or self._revision != fleet.revision or self._eased != branches.eased:
-            candidates = self._stuck.union(settled)
-        else:
-            candidates = set(settled)
+        candidates = self._stuck.union(settled) if self._backlog.stirred else set(settled)
         standings = [self._state.gangs[uid] for uid in sorted(candidates) if uid in self._state.gangs]
         actions: list[Action] = []
         for standing in sorted(standings, key=lambda one: not torn(one)):
@@ -261,56 +222,6 @@ class Engine:
 
     # -- admissions ----------------------------------------------------------------------------------------------------
 
-    def _wake(self) -> None:
-        """Batches whose refusal may no longer hold are tried again. O(parked batches), only if anything was freed."""
-        fleet, branches = self._state.fleet, self._state.branches
-        revised = self._revision != fleet.revision
-        self._revision = fleet.revision
-        if not (revised or fleet.gained or self._eased != branches.eased):
-            return
-        self._eased = branches.eased
-        hopeful: dict[int, bool] = {}
-        for batch in list(self._parked.values()):
-            branch = branches.branches.get(batch.queue)
-            eased = branch is None or any(node.eased > batch.eased for node in branch.path)
-            gained = batch.unplaced and bool(fleet.gained) and self._hopeful(batch, hopeful)
-            if revised or gained or (batch.over_limit and eased):
-                self._set_parked(batch, parked=False)
-                if gained and not revised:
-                    self._awake.append(batch)
-        fleet.gained.clear()
-        self._placement.forget()
-
-    def _hopeful(self, batch: Batch, known: dict[int, bool]) -> bool:
-        """Whether the batch might fit now; ``known`` keeps the answer for all batches that share its request."""
-        answer = known.get(id(batch.request))
-        if answer is None:
-            answer = known[id(batch.request)] = self._placement.could(batch.request)
-        return answer
-
-    def _doze(self) -> None:
-        """After an admission: batches woken for the room it took go back to sleep, their refusal unchanged.
-
-        One sweep, so that each leaf is re-keyed once and not once for every batch that would be refused again.
-        """
-        hopeful: dict[int, bool] = {}
-        awake, self._awake = self._awake, []
-        for batch in awake:
-            if batch.parked or not batch.offers:
-                continue
-            if self._hopeful(batch, hopeful):
-                self._awake.append(batch)
-            else:
-                self._set_parked(batch, parked=True)
-
-    def _set_parked(self, batch: Batch, *, parked: bool) -> None:
-        if parked:
-            self._parked[batch.number] = batch
-        else:
-            del self._parked[batch.number]
-        self._turns.line(batch.queue).park(batch, parked=parked)
-        self._turns.touch(batch.queue)
-
     def _admit(self) -> list[Action]:
         """One turn after another until everybody left has been refused."""
         actions: list[Action] = []
@@ -319,27 +230,20 @@ class Engine:
             over = self._state.branches.over_limit(self._state.branches.branches[batch.queue], batch.need)
             found = self._placement.place(batch.request)
             if over or isinstance(found, Refusal):
-                self._park(batch, over, found)
+                if self._backlog.park(batch, over, found):
+                    self._told.update(offer.gang for offer in batch.offers)
                 continue
             standing = self._state.gangs[offer.gang]
             if offer.slot < 0:
                 actions.append(self._admit_gang(standing, found))
             else:
-                actions.append(self._admit_extra(standing, offer, found))
-            self._doze()
-        self._awake.clear()
+                actions.append(self._admit_extra(standing, offer, batch.request, found))
+            self._backlog.doze(found)
+        self._backlog.settle()
+        for uid in sorted(self._promised):
+            self._stamp(self._state.gangs[uid])
+        self._promised.clear()
         return actions
-
-    def _park(self, batch: Batch, over: tuple[Misfit, ...], found: Fit | Refusal) -> None:
-        unplaced = found.misfits if isinstance(found, Refusal) else ()
-        batch.over_limit, batch.unplaced = bool(over), bool(unplaced)
-        batch.misfits = by_dominance((*over, *unplaced))
-        batch.eased = self._state.branches.eased
-        reasons = frozenset(misfit.reason for misfit in batch.misfits)
-        if reasons != batch.reasons:
-            batch.reasons = reasons
-            self._told.update(offer.gang for offer in batch.offers)
-        self._set_parked(batch, parked=True)
 
     def _admit_gang(self, standing: Standing, fit: Fit) -> Action:
         _, slots = core_request(standing)
@@ -349,12 +253,14 @@ class Engine:
         self._review(standing.uid)
         return admit(standing)
 
-    def _admit_extra(self, standing: Standing, offer: Offer, fit: Fit) -> Action:
+    def _admit_extra(self, standing: Standing, offer: Offer, request: Request, fit: Fit) -> Action:
         node = fit.nodes[0][0][0]
-        standing.extras[offer.member] = Extra(offer.slot, node)
-        standing.told.add(offer.member)
-        self._state.settle(standing.uid)
-        self._review(standing.uid)
+        self._state.promise(standing, offer.member, offer.slot, node)
+        if request.required is not None and request.anchor is None:
+            self._review(standing.uid)  # the others must now stay in its domain
+        else:
+            self._backlog.take(standing.uid, offer.slot)
+        self._promised.add(standing.uid)
         return AdmitExtra(standing.uid, standing.round, self._now, offer.slot, node, offer.member)
 
     # -- refusals ------------------------------------------------------------------------------------------------------
@@ -371,21 +277,16 @@ class Engine:
             if reasons != standing.said:
                 standing.said = reasons
                 if misfits:
-                    actions.append(Refuse(uid, self._evidence(uid), misfits))
+                    actions.append(Refuse(uid, next((one.number for one in self._backlog.offers(uid)), 0), misfits))
         self._told.clear()
         return actions
-
-    def _evidence(self, uid: str) -> int:
-        """The batch that shares the refusal; 0 when the reasons are the gang's own."""
-        offered = self._offered.get(uid)
-        return offered[0][0].number if offered else 0
 
     def _said(self, standing: Standing) -> tuple[Misfit, ...]:
         """What is known against a gang without asking placement again."""
         if not standing.waiting:
             return tuple(dict.fromkeys((*standing.notes, *standing.delays, *_bypassed(standing))))
         found = [*standing.blockers, *_bypassed(standing)]
-        for batch, _ in self._offered.get(standing.uid, ()):
+        for batch in self._backlog.offers(standing.uid):
             found += batch.misfits if batch.parked else ()
         return by_dominance(tuple(found)) or (_behind(standing),)
 

@@ -42,7 +42,7 @@ class Fleet:
         self.edition = 0  # labels or taints of some node changed: masks are void
         self.revision = 0  # some node was changed by the cluster, not by a charge
         self.touched: list[int] = []
-        self.gained: set[int] = set()  # rows with more room than before, until a decision has looked at them
+        self.gained: set[str] = set()  # nodes with more room than before, until a decision has looked at them
         self._stale = True
 
     def see(self, node: Node) -> None:
@@ -52,6 +52,7 @@ class Fleet:
             return
         self.nodes[node.name] = node
         self.revision += 1
+        self.gained.add(node.name)
         for name, amount in node.allocatable:
             self.capacity[name] = self.capacity.get(name, 0) + amount
         if old is None:
@@ -67,13 +68,13 @@ class Fleet:
                 self.edition += 1
             self._fill(self.row[node.name], node)
             self._touch(self.row[node.name])
-            self.gained.add(self.row[node.name])
 
     def lose(self, name: str) -> None:
         """A node is gone; what is charged to its name stays until its pods are gone too."""
         if (old := self.nodes.pop(name, None)) is not None:
             self._shrink(old)
             self.revision += 1
+            self.gained.discard(name)
             self._stale = True
 
     def set_levels(self, levels: tuple[Level, ...]) -> None:
@@ -81,6 +82,7 @@ class Fleet:
         if levels != self.levels:
             self.levels = levels
             self.revision += 1
+            self.gained.update(self.nodes)
             self._stale = True
 
     def charge(self, name: str, requests: Amounts, count: int, *, undo: bool = False) -> None:
@@ -107,7 +109,7 @@ class Fleet:
         if row is not None:
             self._touch(row)
             if count < 0 and not undo:
-                self.gained.add(row)
+                self.gained.add(name)
 
     def fits(self, name: str, requests: Amounts, count: int = 1) -> bool:
         """Whether a seen node has room for ``count`` times ``requests`` now."""
@@ -141,7 +143,6 @@ class Fleet:
         self.era += 1
         self.edition += 1
         self.touched.clear()
-        self.gained = set(range(rows))
         return True
 
     def rows_of(self, level: int, domain: int) -> range:

@@ -46,6 +46,8 @@ class Batch:
         self.reasons: frozenset[str] = frozenset()
         self.over_limit = False  # some limit on the path is in the way
         self.unplaced = False  # the nodes are in the way
+        self.short = 0  # the group that lacks most room by itself
+        self.missing = 0  # how many more pods of it must fit, at least; 0 when every group fits, only not together
         self.eased = 0  # ``Branches.eased`` when it was parked
 
     @property

@@ -63,22 +63,14 @@ class Placement:
                 return Fit(tuple(tuple((names[row], count) for row, count in sorted(one.items())) for one in rows))
         inside = self._inside(request, top)
         shapes = tuple(group.shape for group in request.groups)
-        refusal = self._refused[request] = refuse(self.rooms, needs, shapes, top, inside, unproven=rows is True)
+        misfits = refuse(self.rooms, needs, shapes, top, inside, unproven=rows is True)
+        short, missing = _shortest(needs, top)
+        refusal = self._refused[request] = Refusal(misfits, short, missing)
         return refusal
 
     def forget(self) -> None:
         """Some node has changed or gained room: what did not fit may fit now."""
         self._refused.clear()
-
-    def could(self, request: Request) -> bool:
-        """Whether some room gained might help: every group by itself has room enough somewhere. O(rows touched)."""
-        top = self._depth(request.required)
-        for group in request.groups:
-            room = self.rooms.room(group.shape)
-            level = max(top, self._depth(group.required))
-            if room.total < group.count or (level >= 0 and int(room.sums[level].max(initial=0)) < group.count):
-                return False
-        return True
 
     def _finest_preference(self, request: Request) -> int:
         return max(self._depth(group.preferred) + 1 if group.preferred else 0 for group in request.groups)
@@ -258,3 +250,14 @@ class Placement:
             if found is not None:
                 return found, False
         return None, steps.spent
+
+
+def _shortest(needs: tuple[Need, ...], top: int) -> tuple[int, int]:
+    """The group that lacks most room by itself, and how much: in its best domain, or in all of the cluster."""
+    lacks = []
+    for number, need in enumerate(needs):
+        level = max(top, need.level)
+        have = need.room.total if level < 0 else int(need.room.sums[level].max(initial=0))
+        lacks.append((max(need.count - have, 0), -number))
+    missing, number = max(lacks)
+    return -number, missing

@@ -8,7 +8,6 @@ import numpy as np
 
 from queuectl.engine.curves import Need
 from queuectl.engine.fleet import least, total
-from queuectl.engine.request import Refusal
 from queuectl.engine.rooms import Rooms, Tally
 from queuectl.model.gangs import Shape
 from queuectl.model.reasons import CountEvidence, LevelEvidence, Misfit, Reason
@@ -16,7 +15,7 @@ from queuectl.model.reasons import CountEvidence, LevelEvidence, Misfit, Reason
 
 def refuse(
     rooms: Rooms, needs: tuple[Need, ...], shapes: tuple[Shape, ...], top: int, inside: int | None, *, unproven: bool
-) -> Refusal:
+) -> tuple[Misfit, ...]:
     """Evidence for a request that was not placed. O(levels × nodes); called once for all equal gangs of a queue.
 
     ``top`` is the required level (-1: none) and ``inside`` its only domain allowed (None: any).
@@ -36,7 +35,7 @@ def refuse(
         else:
             found.append(_together(rooms, needs, top, what))
     causes = dict.fromkeys(cause for shape in shapes for cause in rooms.filters.causes(shape))
-    return Refusal((*dict.fromkeys(found), *causes))
+    return (*dict.fromkeys(found), *causes)
 
 
 def _short(

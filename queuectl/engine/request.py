@@ -41,6 +41,11 @@ class Fit(Struct, frozen=True):
 
 
 class Refusal(Struct, frozen=True):
-    """All that stands in the way of a placement, required level first, then coarse to fine."""
+    """All that stands in the way of a placement, required level first, then coarse to fine.
+
+    ``missing`` more pods of group ``short`` would have to fit somewhere, at least; 0 when no group is short by itself.
+    """
 
     misfits: tuple[Misfit, ...]
+    short: int = 0
+    missing: int = 0
