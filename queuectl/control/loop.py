@@ -171,7 +171,9 @@ class Controller:
                 wait = self._round()
                 self._wake.clear()
                 try:
-                    await asyncio.wait_for(self._wake.wait(), wait)
+                    # Not wait_for: before Python 3.12 it swallows a cancellation that comes together with the event.
+                    async with asyncio.timeout(wait):
+                        await self._wake.wait()
                 except TimeoutError:
                     continue
                 await self.clock.sleep(GATHER)
