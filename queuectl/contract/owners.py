@@ -6,6 +6,7 @@ An owner is what creates a gang's pods. The table says of each kind how to read 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from queuectl.contract import names
 from queuectl.contract.foreign import JOBS, Job, Kind
+from queuectl.contract.slots import MAX_MEMBERS
 from queuectl.model.gangs import GiveBack
 
 
@@ -27,18 +29,20 @@ class Owner(Struct, frozen=True):
     """One row: its resource, how it lets go of its pods, and how many it makes.
 
     ``remaining`` is how many pods are still to succeed where each makes room for the next, None where no next one comes.
+    ``cleaned`` is how many have succeeded where no next one comes, beyond the given number that can still be seen.
     """
 
     kind: Kind
     give_back: GiveBack
     parallelism: Callable[[Any], int]
     remaining: Callable[[Any], int | None]
+    cleaned: Callable[[Any, int], int]
     suspended: Callable[[Any], bool]
     finished: Callable[[Any], bool]
 
 
 class InvalidAnnotation(ValueError):
-    """An annotation of ours on a user's object cannot be used; the message says which, why, and what is right."""
+    """The size that a user's object asks for cannot be used; the message says which, why, and what is right."""
 
 
 def _job_parallelism(job: Job) -> int:
@@ -54,6 +58,13 @@ def _job_remaining(job: Job) -> int | None:
     return max(job.spec.completions - job.status.succeeded, 0)
 
 
+def _job_cleaned(job: Job, seen: int) -> int:
+    """Without completions, or with more of them than pods at once, the pods that succeeded do not tell what is left."""
+    if job.spec.completions is None or _job_remaining(job) is not None:
+        return 0
+    return max(job.status.succeeded - seen, 0)
+
+
 def _job_finished(job: Job) -> bool:
     return any(c.type in ("Complete", "Failed") and c.status == "True" for c in job.status.conditions or ())
 
@@ -63,33 +74,48 @@ JOB = Owner(
     give_back=GiveBack.SUSPEND,
     parallelism=_job_parallelism,
     remaining=_job_remaining,
+    cleaned=_job_cleaned,
     suspended=lambda job: job.spec.suspend,
     finished=_job_finished,
 )
 OWNERS: dict[tuple[str, str], Owner] = {("batch/v1", "Job"): JOB}
 
 
-def size(owner: Owner, obj: Any) -> Size:
+def left(owner: Owner, obj: Any, cleaned: int = 0, present: int = 0) -> int:
+    """Pods that may still run at once, those that have succeeded and can still be seen included.
+
+    ``cleaned`` pods have succeeded and are gone: nothing comes in their place. ``present`` can be seen and have not
+    failed: one of them may be among the cleaned ones by the owner's count, where that is ahead of our view of the pods.
+    """
+    maximum, remaining = owner.parallelism(obj), owner.remaining(obj)
+    if remaining is not None:
+        return min(maximum, remaining)
+    return min(maximum, max(maximum - cleaned, present)) if cleaned else maximum
+
+
+def size(owner: Owner, obj: Any, cleaned: int = 0, present: int = 0) -> Size:
     """Gang size of an owner: 1 unless annotated (``all`` = its parallelism), and never more than what is still to be done.
 
-    Raises InvalidAnnotation.
+    At least 1, for a PodGroup has no smaller size; ``left`` tells whether there is anything to do. Raises
+    InvalidAnnotation.
     """
     maximum = max(owner.parallelism(obj), 1)
-    remaining = owner.remaining(obj)
-    left = maximum if remaining is None else max(min(maximum, remaining), 1)
+    if maximum > MAX_MEMBERS:
+        raise InvalidAnnotation(f"{maximum} pods at once: a gang has at most {MAX_MEMBERS}; lower the parallelism")
+    most = max(left(owner, obj, cleaned, present), 1)
     text = (obj.metadata.annotations or {}).get(names.MIN_MEMBER)
     if text is None:
-        return Size(1, left)
+        return Size(1, most)
     if text == "all":
-        return Size(left, left)
+        return Size(most, most)
     # at most 6 digits: larger than any gang, and no integer that takes long to parse
     if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text) >= 1):
         raise InvalidAnnotation(
             f"annotation {names.MIN_MEMBER}: {shorten(text)!r} is neither a number from 1 nor 'all'"
         )
-    if int(text) > maximum:
+    if int(text) > maximum and owner.parallelism(obj) > 0:
         raise InvalidAnnotation(f"annotation {names.MIN_MEMBER}: {text} is more than the owner's {maximum} pods")
-    return Size(min(int(text), left), left)
+    return Size(min(int(text), most), most)
 
 
 def shorten(text: str, limit: int = 40) -> str:
@@ -102,3 +128,8 @@ def pod_group_name(kind: str, name: str, uid: str) -> str:
     tail = f"-{uid[:5]}"
     head = f"{kind.lower()}-{name}"[: 63 - len(tail)].rstrip("-.")
     return head + tail
+
+
+def derived(kind: str, name: str) -> bool:
+    """Whether a PodGroup of this name was derived from some owner of that kind, whoever that was."""
+    return re.fullmatch(rf"{kind.lower()}-.+-[0-9a-f]{{5}}", name) is not None

@@ -9,9 +9,13 @@ import json
 from sys import intern
 from typing import Any
 
-from queuectl.contract import names
-from queuectl.contract.foreign import Custom, Job, Meta, Node, NodeSelector, Pod, PodSpec
-from queuectl.contract.owners import JOB, InvalidAnnotation, Owner, shorten, size
+from msgspec import Struct
+from msgspec.structs import replace
+
+from queuectl.contract import names, owners
+from queuectl.contract.foreign import Custom, Job, Meta, Node, NodeSelector, OwnerReference, Pod, PodSpec
+from queuectl.contract.owners import JOB, InvalidAnnotation, shorten, size
+from queuectl.contract.patches import derived_pod_group
 from queuectl.contract.shapes import Shapes, vector
 from queuectl.contract.times import from_wire
 from queuectl.contract.v1alpha1 import MAX_MEMBERS, InvalidObject, parse_slots, validate
@@ -45,14 +49,13 @@ def node(wire: Node) -> topology.Node:
 
 
 def raw(custom: Custom, kind: str) -> dict[str, Any]:
-    """Our own resource as a plain mapping, for validation."""
+    """What people wrote of our own resource as a plain mapping, for validation; the status is ours."""
     meta = custom.metadata
     return {
         "apiVersion": "queuectl.io/v1alpha1",
         "kind": kind,
         "metadata": {"name": meta.name, **({"namespace": meta.namespace} if meta.namespace else {})},
         "spec": custom.spec or {},
-        **({"status": custom.status} if custom.status else {}),
     }
 
 
@@ -98,27 +101,41 @@ def conditions(status: dict[str, Any] | None) -> dict[str, bool]:
     return {c.get("type", ""): c.get("status") == "True" for c in (status or {}).get("conditions") or ()}
 
 
-def gang(group: Custom, owner: Job | None, shapes: Shapes, priority: int, conflicting: bool = False) -> Gang:
-    """The gang of a PodGroup, and of the owner it was derived from where there is one.
+class Crew(Struct, frozen=True):
+    """What a gang's members say of it as a whole; ``priority`` is the template's class where there are none.
 
-    ``priority`` is the members', or the template's class where there are none; ``conflicting`` says that members differ.
+    ``cleaned`` and ``present`` as in owners.left. ``problem`` is what is wrong with one of them, "" when nothing is.
     """
+
+    priority: int = 0
+    conflicting: bool = False
+    empty: bool = True
+    cleaned: int = 0
+    present: int = 0
+    problem: str = ""
+
+
+def gang(group: Custom, owner: Job | None, shapes: Shapes, crew: Crew) -> Gang:
+    """The gang of a PodGroup, and of the owner it was derived from where there is one."""
     meta, status = group.metadata, group.status or {}
     requeue, flags = status.get("requeue") or {}, conditions(status)
     table = JOB if owner is not None else None
     created = from_wire(meta.creation_timestamp)
+    recorded = record(status)
     # What the status says stands even when the spec cannot be used: what runs stays charged.
     common: dict[str, Any] = {
         "uid": meta.uid,
         "namespace": meta.namespace,
         "name": meta.name,
         "created": created,
-        "priority": priority,
+        "priority": crew.priority,
         "queued_at": from_wire(status.get("queuedAt") or "") or created,
         "round": int(status.get("round") or 0),
-        "record": record(status),
+        "record": recorded,
         "evicted": bool(flags.get("Evicted")),
-        "finished": bool(flags.get("Finished")) or (owner is not None and table is not None and table.finished(owner)),
+        "finished": bool(flags.get("Finished"))
+        or (owner is not None and table is not None and table.finished(owner))
+        or (recorded is not None and crew.empty and deserted(group)),
         "requeues": int(requeue.get("count") or 0),
         "not_before": from_wire(requeue.get("notBefore") or ""),
         "requested": (meta.annotations or {}).get(names.REQUEUE, "")[:64],
@@ -140,12 +157,12 @@ def gang(group: Custom, owner: Job | None, shapes: Shapes, priority: int, confli
     minimum, maximum = spec.min_member or 1, spec.max_member or spec.min_member or 1
     if owner is not None and table is not None:
         try:
-            sizes = size(table, owner)
+            sizes = size(table, owner, crew.cleaned, crew.present)
             minimum, maximum = sizes.minimum, sizes.maximum
         except InvalidAnnotation as problem_of_size:
             blocked.append(invalid(str(problem_of_size)))
             # Scaled below its gang, it makes no more pods than that: what it held beyond is free.
-            maximum = max(table.parallelism(owner), 1)
+            maximum = min(max(table.parallelism(owner), 1), MAX_MEMBERS)
             minimum = min(minimum, maximum)
     if spec.roles:
         roles = tuple(
@@ -159,11 +176,21 @@ def gang(group: Custom, owner: Job | None, shapes: Shapes, priority: int, confli
             )
             for role in spec.roles
         )
+        if (slots := sum(role.maximum for role in roles)) > MAX_MEMBERS:
+            text = f"spec.roles: {slots} members; a gang has at most {MAX_MEMBERS}"
+            return Gang(**common, queue=spec.queue, roles=(), blocked=(invalid(text),))
+    elif owner is not None and table is not None and not owners.left(table, owner, crew.cleaned, crew.present):
+        # No slot at all; of a record, none any more.
+        roles = (Role("", 0, 0, template),) if recorded is not None else ()
+        text = f"Job {meta.namespace}/{owner.metadata.name} asks for no pods"
+        blocked.append(Misfit(Reason.SUSPENDED, TextEvidence(text)))
     else:
-        roles = (Role("", minimum, maximum, template),)
+        roles = (Role("", minimum, maximum, template, gates=_gates(owner)),)
     if spec.hold or names.OPERATOR_HOLD in (meta.annotations or {}):
         blocked.append(Misfit(Reason.HELD, TextEvidence("spec.hold is true" if spec.hold else "by the operator")))
-    if conflicting:
+    if crew.problem:
+        blocked.append(invalid(crew.problem))
+    if crew.conflicting:
         blocked.append(invalid("its members have different priorities; give them one priority class"))
     if flags.get("Deactivated"):
         text = f"given back {common['requeues']} times, last for {requeue.get('reason', '')}"
@@ -178,6 +205,12 @@ def gang(group: Custom, owner: Job | None, shapes: Shapes, priority: int, confli
         preferred=(spec.topology.preferred if spec.topology else None) or None,
         blocked=tuple(blocked),
     )
+
+
+def deserted(group: Custom) -> bool:
+    """Whether a derived PodGroup has lost its owner: deleted with ``--cascade=orphan``, so that its pods are their own."""
+    meta = group.metadata
+    return owners.derived(JOB.kind.kind, meta.name) and not any(r.controller for r in meta.owner_references)
 
 
 def own_suspend(group: Custom, owner: Job | None) -> bool:
@@ -240,7 +273,7 @@ def record(status: dict[str, Any]) -> Record | None:
     return Record(int(admission.get("round") or 0), tuple(places), from_wire(admission.get("decidedAt") or ""))
 
 
-def lone(pod: Pod, entry: Member, priority: int) -> Gang:
+def lone(pod: Pod, entry: Member, crew: Crew) -> Gang:
     """A group of one: a managed pod without PodGroup and without an owner that we know. Its UID is the pod's."""
     meta = pod.metadata
     annotations = meta.annotations or {}
@@ -252,7 +285,7 @@ def lone(pod: Pod, entry: Member, priority: int) -> Gang:
         roles=(Role("", 1, 1, entry.shape),),
         required=annotations.get(names.TOPOLOGY_REQUIRED) or None,
         preferred=annotations.get(names.TOPOLOGY_PREFERRED) or None,
-        priority=priority,
+        priority=crew.priority,
         created=from_wire(meta.creation_timestamp),
         queued_at=from_wire(meta.creation_timestamp),
         round=entry.record.round if entry.record else 0,
@@ -260,21 +293,19 @@ def lone(pod: Pod, entry: Member, priority: int) -> Gang:
         finished=entry.stage in (Stage.SUCCEEDED, Stage.FAILED),
         best_effort=annotations.get(names.BEST_EFFORT) == "true",
         lone=True,
+        blocked=(invalid(crew.problem),) if crew.problem else (),
     )
 
 
-def missing(uid: str, pod: Pod, group: str) -> Gang:
-    """Stands in for a PodGroup that members name and that does not exist: it is charged for what runs, admits nothing."""
-    meta = pod.metadata
-    queue_name = (meta.labels or {}).get(names.QUEUE_LABEL, "")
-    what = Misfit(Reason.POD_GROUP_MISSING, TextEvidence(f"{meta.namespace}/{shorten(group, 63)}"))
-    return Gang(uid=uid, namespace=meta.namespace, name=shorten(group, 63), queue=queue_name, roles=(), blocked=(what,))
+def stand_in(uid: str, namespace: str, name: str, queue: str, problem: str = "") -> Gang:
+    """Stands in for a PodGroup that members name, or an owner lacks: it is charged for what runs, admits nothing.
 
-
-def orphaned(uid: str, gang: Gang) -> Gang:
-    """Stands in for a PodGroup that was deleted while members of it exist."""
-    what = Misfit(Reason.POD_GROUP_MISSING, TextEvidence(f"{gang.namespace}/{gang.name}"))
-    return Gang(uid=uid, namespace=gang.namespace, name=gang.name, queue=gang.queue, roles=(), blocked=(what,))
+    ``problem`` is why the owner can have none, "" where it only does not exist.
+    """
+    name = shorten(name, 63)
+    what = Misfit(Reason.POD_GROUP_MISSING, TextEvidence(f"{namespace}/{name}"))
+    blocked = (invalid(problem) if problem else what,)
+    return Gang(uid=uid, namespace=namespace, name=name, queue=queue, roles=(), blocked=blocked)
 
 
 def queue_of(job: Job) -> str:
@@ -288,6 +319,20 @@ def queue_of(job: Job) -> str:
     if template.get(names.POD_GROUP_LABEL):
         return ""
     return labels.get(names.QUEUE_LABEL) or template.get(names.QUEUE_LABEL, "")
+
+
+def underivable(job: Job, queue: str) -> str:
+    """Why the API server would refuse the PodGroup of a Job: a label or annotation that cannot be used. "" when it would not."""
+    try:
+        validate("PodGroup", derived_pod_group(JOB, job, queue))
+    except InvalidObject as problem:
+        return f"its PodGroup would be refused: {problem}"
+    return ""
+
+
+def _gates(owner: Job | None) -> tuple[str, ...]:
+    gates = owner.spec.template.spec.scheduling_gates if owner is not None else None
+    return tuple(sorted({gate.name for gate in gates or ()} - {names.GATE}))
 
 
 # ---- pods
@@ -305,30 +350,32 @@ _OWN = {names.COMPLETION_INDEX, "apps.kubernetes.io/pod-index"}
 def managed(pod: Pod) -> bool:
     """Whether a pod is ours to release: it names a queue and does not opt out."""
     labels = pod.metadata.labels or {}
-    return names.QUEUE_LABEL in labels and labels.get(names.UNMANAGED_LABEL) != "true"
+    return bool(labels.get(names.QUEUE_LABEL)) and labels.get(names.UNMANAGED_LABEL) != "true"
 
 
-def controller(meta: Meta) -> tuple[Owner, str] | None:
-    """The known owner that controls an object, with its UID."""
+def controller(meta: Meta) -> OwnerReference | None:
+    """The reference to the known owner that controls an object."""
     for reference in meta.owner_references:
-        if reference.controller and (reference.api_version, reference.kind) == ("batch/v1", "Job"):
-            return JOB, reference.uid
+        if reference.controller and (reference.api_version, reference.kind) in owners.OWNERS:
+            return reference
     return None
 
 
-def member(pod: Pod, gang_uid: str, shapes: Shapes) -> Member:
-    """A pod as a member of a gang. Raises QuantityError when its requests cannot be read."""
+def member(pod: Pod, gang_uid: str, shapes: Shapes) -> tuple[Member, str]:
+    """A pod as a member of a gang, and what is wrong with its requests ("" when nothing is)."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     labels, annotations = meta.labels or {}, meta.annotations or {}
     gates = [gate.name for gate in spec.scheduling_gates or ()]
     stage = _stage(status.phase, spec, gated=names.GATE in gates)
     index = annotations.get(names.COMPLETION_INDEX) or labels.get(names.COMPLETION_INDEX)
     required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
-    return Member(
+    ours = stage is not Stage.GATED and names.FENCE in annotations
+    shape, problem = shapes.shaped(unpinned(spec) if ours else spec)
+    found = Member(
         uid=meta.uid,
         gang=gang_uid,
         name=meta.name,
-        shape=shapes.of(spec),
+        shape=shape,
         stage=stage,
         role=labels.get(names.ROLE_LABEL, ""),
         rank=_number(index, MAX_MEMBERS),
@@ -342,6 +389,7 @@ def member(pod: Pod, gang_uid: str, shapes: Shapes) -> Member:
         pinnable=pinnable(required),
         trouble=_trouble(pod) if stage in (Stage.RELEASED, Stage.BOUND) else "",
     )
+    return found, f"pod {meta.name}: {problem}" if problem else ""
 
 
 def _stage(phase: str, spec: PodSpec, *, gated: bool) -> Stage:
@@ -355,9 +403,11 @@ def _stage(phase: str, spec: PodSpec, *, gated: bool) -> Stage:
 
 
 def pinned(required: NodeSelector | None) -> str | None:
-    """The one node that every term of a required affinity names, or None."""
+    """The one node that every term of a required affinity names, or None. An empty term matches no node and names none."""
     found: set[str] = set()
     for term in (required.node_selector_terms if required else None) or ():
+        if not (term.match_expressions or term.match_fields):
+            continue
         here = {
             field.values[0]
             for field in term.match_fields or ()
@@ -367,6 +417,34 @@ def pinned(required: NodeSelector | None) -> str | None:
             return None
         found |= here
     return found.pop() if len(found) == 1 else None
+
+
+def unpinned(spec: PodSpec) -> PodSpec:
+    """The spec as it was before we pinned it: without the last field of every term, where that names the one node.
+
+    So a pod keeps its shape when it is released, and a gang has as many shapes as before. ``patches.pin`` appends ours
+    last, and makes a term only where there was no affinity.
+    """
+    affinity = spec.affinity
+    if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
+        return spec
+    required = affinity.node_affinity.required
+    if (node := pinned(required)) is None:
+        return spec
+    kept = []
+    for term in required.node_selector_terms or ():
+        if term.match_fields:
+            *before, last = term.match_fields
+            if (last.key, last.operator, last.values) != (names.FIELD_NAME, "In", (node,)):
+                return spec
+            kept.append(replace(term, match_fields=tuple(before) or None))
+        elif term.match_expressions:
+            return spec
+        else:
+            kept.append(term)
+    alone = len(kept) == 1 and not (kept[0].match_expressions or kept[0].match_fields)
+    node_affinity = replace(affinity.node_affinity, required=None if alone else NodeSelector(tuple(kept)))
+    return replace(spec, affinity=replace(affinity, node_affinity=node_affinity))
 
 
 def pinnable(required: NodeSelector | None) -> bool:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from queuectl.contract.foreign import Kind
-from queuectl.control.ports import Bookmark, Clock, Cluster, ClusterError, Expired, Throttled, Upserted
+from queuectl.control.mirror import older
+from queuectl.control.ports import Bookmark, Clock, Cluster, ClusterError, Expired, Malformed, Throttled, Upserted
 from queuectl.control.source import Source
 from queuectl.model.changes import Change
 
@@ -92,14 +93,17 @@ class Informer:
                         self._version = version
                         if synced and reading:
                             reading = False
-                            self._forget_all_but(seen)
+                            self._forget_all_but(seen, version)
                             self.synced.set()
                             self.lost_at = None
                     case Upserted(obj):
                         if reading:
                             seen.add(obj.metadata.uid)
+                            self._source.exists(obj.metadata.uid)
                         else:
                             self._version = obj.metadata.resource_version
+                    case Malformed(uid=uid) if reading:
+                        seen.add(uid)  # it is there, whatever it looks like
                 if changes := self._source.apply(self.kind, event):
                     self._observe(changes)
                 count += 1
@@ -107,8 +111,13 @@ class Informer:
                     await asyncio.sleep(0)
         return self._version
 
-    def _forget_all_but(self, seen: set[str]) -> None:
-        """What the mirror holds and a complete state does not show was deleted while nobody looked."""
+    def _forget_all_but(self, seen: set[str], version: str) -> None:
+        """What the mirror holds and a complete state does not show was deleted while nobody looked.
+
+        Not so what is newer than that state: we wrote it while the state was read.
+        """
         for uid in sorted(self._source.known(self.kind) - seen):
-            if changes := list(self._source.gone(self.kind, uid)):
+            if older(version, self._source.version(uid)):
+                continue
+            if changes := self._source.gone(self.kind, uid):
                 self._observe(changes)

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import logging
 import random
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
-from queuectl.contract import foreign
+from queuectl.contract import foreign, translate
+from queuectl.contract.foreign import Kind
+from queuectl.contract.shapes import MOST
+from queuectl.control import source as module
 from queuectl.control.ports import Deleted, Malformed, Upserted
 from queuectl.control.source import Source
-from queuectl.model.changes import GangGone, GangSeen, LevelsSeen, MemberGone, MemberSeen, OccupantGone, OccupantSeen
-from queuectl.model.gangs import Stage
+from queuectl.control.steps import Step
+from queuectl.model.changes import (
+    GangGone,
+    GangSeen,
+    LevelsSeen,
+    MemberGone,
+    MemberSeen,
+    NodeGone,
+    OccupantGone,
+    OccupantSeen,
+    QueueGone,
+)
+from queuectl.model.gangs import Gang, Stage
 from queuectl.model.reasons import Reason
 from tests.control.tiny import Tiny, spec
 
@@ -41,22 +58,70 @@ def final(tiny: Tiny) -> tuple[dict[str, Any], dict[str, Any]]:
     return gangs, members
 
 
-def test_order_of_arrival_does_not_matter() -> None:
-    """Job, PodGroup and pods in every order of 24 shuffles: the same gangs and members in the end."""
-    whole = Tiny()
-    job = whole.job("train", 3)
-    whole.settle()
-    whole.pods(job, 3)
-    expected = final(whole)
-    kinds = {k.plural: k for k in (foreign.JOBS, foreign.POD_GROUPS, foreign.PODS)}
-    bodies = [(kinds[plural], body) for (plural, _, _), body in whole.objects.items()]
+KINDS = {
+    kind.plural: kind
+    for kind in (
+        foreign.JOBS,
+        foreign.POD_GROUPS,
+        foreign.PODS,
+        foreign.PRIORITY_CLASSES,
+        foreign.QUEUES,
+        foreign.NODES,
+    )
+}
+
+
+def shuffled(whole: Tiny) -> None:
+    """The objects of a cluster in 24 other orders: the same gangs, members and Jobs to derive from in the end."""
+    expected = (final(whole), whole.source.underived, whole.source.invalid)
+    bodies = [(KINDS[plural], body) for (plural, _, _), body in whole.objects.items()]
     for seed in range(24):
         other = Tiny()
         random.Random(seed).shuffle(bodies)
         for kind, body in bodies:
             other.changes += other.source.apply(kind, Upserted(msgspec.convert(body, kind.type)))
-        assert final(other) == expected
-        assert other.source.underived == {}
+        assert (final(other), other.source.underived, other.source.invalid) == expected, seed
+
+
+def gone_again(tiny: Tiny) -> None:
+    """Everything goes, in some order: nothing is left."""
+    for plural, namespace, name in random.Random(0).sample(sorted(tiny.objects), len(tiny.objects)):
+        tiny.drop(KINDS[plural], namespace, name)
+    assert final(tiny) == ({}, {})
+    source = tiny.source
+    left = (source.pods, source.members, source.groups, source.jobs, source.underived, source.invalid, source.problems)
+    assert left == ({}, {}, {}, {}, {}, {}, {})
+    kept = (source._gangs, source._tallies, source._crews, source._named, source._awaited)
+    assert kept == ({}, {}, {}, {}, {})
+
+
+def blocked(gang: Gang) -> list[Reason]:
+    """Why the wire already keeps it."""
+    return [misfit.reason for misfit in gang.blocked]
+
+
+def solo(name: str = "solo", *, queue: str = "q", **fields: Any) -> dict[str, Any]:
+    """A managed pod of its own behind our gate."""
+    gated = {**spec(), "schedulingGates": [{"name": "queuectl.io/admission"}]}
+    labels = {"queuectl.io/queue": queue}
+    return {"metadata": {"name": name, "namespace": "ns", "labels": labels}, "spec": gated, "status": {}, **fields}
+
+
+def asking(memory: str) -> dict[str, Any]:
+    """A pod's spec of two containers with so much memory each, on a node."""
+    container = {"resources": {"requests": {"memory": memory}}}
+    return {"containers": [container, container], "nodeName": "n0"}
+
+
+def test_order_of_arrival_does_not_matter() -> None:
+    """Job, PodGroup and pods."""
+    whole = Tiny()
+    job = whole.job("train", 3)
+    whole.settle()
+    whole.pods(job, 3)
+    assert whole.source.underived == {}
+    shuffled(whole)
+    gone_again(whole)
 
 
 def test_a_group_of_one(tiny: Tiny) -> None:
@@ -109,7 +174,9 @@ def test_a_gated_pod_carries_no_record_whatever_stands_on_it(tiny: Tiny) -> None
     "text",
     [
         "[" * 500,
-        "[" * 100_000,
+        "[" * 200_000,
+        '{"round":Infinity,"slot":0,"node":"n0"}',
+        '{"round":1,"slot":NaN,"node":"n0"}',
         "{}",
         '{"round":1e999,"slot":0,"node":"n0"}',
         '{"round":-1,"slot":0,"node":"n0"}',
@@ -243,3 +310,468 @@ def test_deleting_twice_is_harmless(tiny: Tiny) -> None:
     gone = Deleted(msgspec.convert(pod, foreign.Pod))
     assert len(list(itertools.chain(tiny.source.apply(foreign.PODS, gone)))) == 1
     assert tiny.source.apply(foreign.PODS, gone) == []
+
+
+# ---- one object harms nobody else
+
+
+def test_what_cannot_be_taken_in_is_logged_once_and_noted(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bug of ours with one object: no exception, the others go on, and the note goes when the object is well again."""
+    right = translate.queue
+
+    def wrong(custom: foreign.Custom) -> Any:
+        if custom.metadata.name == "bad":
+            raise ZeroDivisionError("of all things")
+        return right(custom)
+
+    monkeypatch.setattr(translate, "queue", wrong)
+    with caplog.at_level(logging.ERROR):
+        bad = tiny.put(foreign.QUEUES, {"metadata": {"name": "bad"}, "spec": {}})
+        tiny.put(foreign.QUEUES, bad)
+        tiny.put(foreign.QUEUES, {"metadata": {"name": "good"}, "spec": {}})
+    ((exception, name),) = ((record.exc_info, vars(record)["object"]) for record in caplog.records)
+    assert (exception is not None, name) == (True, "/bad")
+    assert list(tiny.source.queues) == ["good"]
+    assert tiny.source.problems == {("queues", "", "bad"): "ZeroDivisionError: of all things"}
+    monkeypatch.undo()
+    tiny.put(foreign.QUEUES, bad)
+    assert tiny.source.problems == {}
+    assert set(tiny.source.queues) == {"good", "bad"}
+    monkeypatch.setattr(translate, "queue", wrong)
+    tiny.put(foreign.QUEUES, bad)
+    assert len(caplog.records) == 2
+    tiny.drop(foreign.QUEUES, "", "bad")
+    assert tiny.source.problems == {}
+
+
+def test_a_problem_ends_with_its_object_or_when_it_is_well(tiny: Tiny) -> None:
+    """Malformed, corrected, malformed again, deleted; and one that a fresh list does not show any more."""
+    source = tiny.source
+    pod = tiny.put(foreign.PODS, solo())
+    uid = pod["metadata"]["uid"]
+    source.apply(foreign.PODS, Malformed("ns", "solo", uid, "bad"))
+    assert uid in source.pods
+    tiny.put(foreign.PODS, pod)
+    assert source.problems == {}
+    source.apply(foreign.PODS, Malformed("ns", "solo", uid, "bad"))
+    tiny.drop(foreign.PODS, "ns", "solo")
+    source.apply(foreign.PODS, Malformed("ns", "other", "uid-other", "bad"))
+    assert list(source.problems) == [("pods", "ns", "other")]
+    assert source.known(foreign.PODS) == {"uid-other"}
+    assert source.gone(foreign.PODS, "uid-other") == []
+    assert source.problems == {}
+
+
+@pytest.mark.parametrize("memory", ["7Ei", "plenty"])
+def test_an_unmanaged_pod_that_cannot_be_read_fills_its_node(tiny: Tiny, memory: str) -> None:
+    """It sits there, whatever it asks for."""
+    pod = {"metadata": {"name": "other", "namespace": "ns"}, "spec": asking(memory), "status": {"phase": "Running"}}
+    uid = tiny.put(foreign.PODS, pod)["metadata"]["uid"]
+    assert tiny.changes == [OccupantSeen(uid, "n0", (("memory", MOST), ("pods", 1)))]
+    assert list(tiny.source.problems) == [("pods", "ns", "other")]
+    tiny.drop(foreign.PODS, "ns", "other")
+    assert tiny.changes[-1] == OccupantGone(uid)
+    assert tiny.source.problems == {}
+
+
+def test_a_managed_pod_that_cannot_be_read_says_so_on_its_gang(tiny: Tiny) -> None:
+    """Of a Job, and alone."""
+    job = tiny.job("train", 2)
+    tiny.settle()
+    pods = tiny.pods(job, 2)
+    good = copy.deepcopy(pods[1]["spec"])
+    pods[1]["spec"] = {**asking("7Ei"), "nodeName": None, "schedulingGates": good["schedulingGates"]}
+    tiny.put(foreign.PODS, pods[1])
+    alone = solo(spec=asking("7Ei"))
+    tiny.put(foreign.PODS, alone)
+    gangs, members = final(tiny)
+    assert [blocked(gang) for gang in gangs.values()] == [[Reason.INVALID_REQUEST]] * 2
+    assert "pod train-1-a: memory: " in str(next(iter(gangs.values())).blocked[0].evidence)
+    assert len(members) == 3
+    shuffled(tiny)
+    pods[1]["spec"] = good
+    tiny.put(foreign.PODS, pods[1])
+    tiny.drop(foreign.PODS, "ns", "solo")
+    assert [blocked(gang) for gang in final(tiny)[0].values()] == [[]]
+    gone_again(tiny)
+
+
+# ---- what is gone
+
+
+@pytest.mark.parametrize("kind", [foreign.PODS, foreign.JOBS, foreign.POD_GROUPS, foreign.QUEUES])
+def test_an_answer_to_our_write_does_not_bring_back_what_is_gone(tiny: Tiny, kind: Kind) -> None:
+    """The watch was faster: it showed the deletion before we read the reply."""
+    job = tiny.job("train", 1)
+    tiny.settle()
+    tiny.pods(job, 1)
+    tiny.put(foreign.QUEUES, {"metadata": {"name": "q"}, "spec": {}})
+    (key,) = (key for key in tiny.objects if key[0] == kind.plural)
+    reply = copy.deepcopy(tiny.objects[key])
+    reply["metadata"]["resourceVersion"] = "999"
+    tiny.drop(kind, key[1], key[2])
+    before = final(tiny)
+    assert tiny.source.apply(kind, Upserted(msgspec.convert(reply, kind.type))) == []
+    assert final(tiny) == before
+    assert reply["metadata"]["uid"] not in tiny.source.known(kind)
+    tiny.source.exists(reply["metadata"]["uid"])  # a complete state shows it: it was never gone
+    tiny.source.apply(kind, Upserted(msgspec.convert(reply, kind.type)))
+    assert reply["metadata"]["uid"] in tiny.source.known(kind)
+
+
+def test_what_is_gone_is_remembered_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest are forgotten."""
+    monkeypatch.setattr(module, "DEPARTED", 3)
+    source = Source()
+    for number in range(10):
+        source.gone(foreign.PODS, f"uid-{number}")
+    assert list(source._departed) == ["uid-7", "uid-8", "uid-9"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "gone"), [(foreign.NODES, NodeGone("one")), (foreign.QUEUES, QueueGone("one"))], ids=["node", "queue"]
+)
+def test_made_anew_under_its_name_before_the_old_one_was_seen_to_go(tiny: Tiny, kind: Kind, gone: Any) -> None:
+    """During an outage: the fresh list shows the new one, and then the old one is missed."""
+    for uid in ("old", "new"):
+        tiny.put(kind, {"metadata": {"name": "one", "uid": uid}})
+    assert tiny.source.gone(kind, "old") == []
+    assert tiny.source.known(kind) == {"new"}
+    assert tiny.source.gone(kind, "new") == [gone]
+
+
+def test_a_topology_and_a_class_made_anew(tiny: Tiny) -> None:
+    """As nodes and queues."""
+    levels = {"spec": {"levels": [{"name": "rack", "keys": ["rack"]}]}}
+    for uid in ("old", "new"):
+        tiny.put(foreign.TOPOLOGIES, {"metadata": {"name": "default", "uid": f"t-{uid}"}, **levels})
+        tiny.put(foreign.PRIORITY_CLASSES, {"metadata": {"name": "high", "uid": f"c-{uid}"}, "value": 7})
+    assert tiny.source.gone(foreign.TOPOLOGIES, "t-old") == []
+    assert tiny.source.gone(foreign.PRIORITY_CLASSES, "c-old") == []
+    job = tiny.job("train", 1)
+    job["spec"]["template"]["spec"]["priorityClassName"] = "high"
+    tiny.put(foreign.JOBS, job)
+    tiny.settle()
+    assert [gang.priority for gang in final(tiny)[0].values()] == [7]
+
+
+def test_a_pod_group_made_anew_takes_the_members_of_the_old_one(tiny: Tiny) -> None:
+    """Whichever of the two events comes first."""
+    pod = solo()
+    pod["metadata"]["labels"]["queuectl.io/pod-group"] = "band"
+    tiny.put(foreign.PODS, pod)
+    for uid in ("old", "new"):
+        meta = {"name": "band", "namespace": "ns", "uid": uid}
+        tiny.put(foreign.POD_GROUPS, {"metadata": meta, "spec": {"queue": "q", "minMember": 1}})
+    assert [member.gang for member in final(tiny)[1].values()] == ["new"]
+    tiny.changes += tiny.source.gone(foreign.POD_GROUPS, "old")
+    gangs, members = final(tiny)
+    assert (set(gangs), [member.gang for member in members.values()]) == ({"new"}, ["new"])
+
+
+def test_a_pod_that_becomes_managed_is_charged_once(tiny: Tiny) -> None:
+    """As a member, no more as somebody who only takes room; and back."""
+    pod = solo(spec={**spec(), "nodeName": "n0"}, status={"phase": "Running"})
+    labels = pod["metadata"].pop("labels")
+    uid = tiny.put(foreign.PODS, pod)["metadata"]["uid"]
+    pod["metadata"]["labels"] = labels
+    tiny.put(foreign.PODS, pod)
+    assert tiny.changes[1] == OccupantGone(uid)
+    assert set(final(tiny)[1]) == {uid}
+    pod["metadata"]["labels"] = {"queuectl.io/queue": ""}  # no queue at all
+    tiny.put(foreign.PODS, pod)
+    assert final(tiny) == ({}, {})
+    assert isinstance(tiny.changes[-1], OccupantSeen)
+
+
+# ---- shapes of released pods
+
+
+def test_a_released_pod_keeps_its_shape(tiny: Tiny) -> None:
+    """Our pin is a place, not a wish of its owner: it is told apart, and the template's shape stays the gang's only one."""
+    job = tiny.job("train", 3)
+    tiny.settle()
+    tiny.pods(job, 3)
+    before = {member.shape for member in final(tiny)[1].values()}
+    tiny.admit(3)
+    tiny.settle()
+    gangs, members = final(tiny)
+    assert {(member.stage, member.pinned) for member in members.values()} == {(Stage.RELEASED, "n0")}
+    assert {member.shape for member in members.values()} == before == {next(iter(gangs.values())).roles[0].shape}
+
+
+# ---- Jobs and their PodGroups
+
+
+def test_a_job_whose_pods_alone_name_the_queue_gets_its_pod_group(tiny: Tiny) -> None:
+    """Whatever comes first, and after any later event of the Job."""
+    job = tiny.job("train", 2)
+    labels = job["metadata"].pop("labels")
+    tiny.put(foreign.JOBS, job)
+    assert tiny.source.underived == {}
+    tiny.pods({**job, "metadata": {**job["metadata"], "labels": labels}}, 2)
+    assert tiny.source.underived == {job["metadata"]["uid"]: "q"}
+    tiny.put(foreign.JOBS, job)
+    assert tiny.source.underived == {job["metadata"]["uid"]: "q"}
+    shuffled(tiny)
+    assert tiny.settle() == [Step.CREATE]
+    assert [blocked(gang) for gang in final(tiny)[0].values()] == [[]]
+    gone_again(tiny)
+
+
+def test_a_job_with_pods_has_only_a_stand_in_until_its_pod_group_is_there(tiny: Tiny) -> None:
+    """Named as the Job is."""
+    job = tiny.job("train", 2)
+    tiny.pods(job, 2)
+    ((uid, gang),) = final(tiny)[0].items()
+    assert (uid, gang.name, gang.queue) == (f"missing/ns/{job['metadata']['uid']}", "train", "q")
+    assert blocked(gang) == [Reason.POD_GROUP_MISSING]
+
+
+REFUSED = {
+    "queue": {"labels": {"queuectl.io/queue": "Team_A"}},
+    "level": {"annotations": {"queuectl.io/topology-required": "Rack_1"}},
+    "preference": {"annotations": {"queuectl.io/topology-preferred": "a b"}},
+}
+
+
+@pytest.mark.parametrize("wrong", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("pods", [0, 2])
+def test_a_job_whose_pod_group_would_be_refused_is_told(tiny: Tiny, wrong: dict[str, Any], pods: int) -> None:
+    """It would be asked for for ever; instead a gang stands for it, with the message, until the Job is corrected."""
+    job = tiny.job("train", 2)
+    right = copy.deepcopy(job)
+    for field, words in wrong.items():
+        job["metadata"][field] |= words
+    tiny.put(foreign.JOBS, job)
+    tiny.pods(job, pods)
+    assert (tiny.settle(), tiny.source.underived) == ([], {})
+    ((uid, gang),) = final(tiny)[0].items()
+    assert (uid, gang.name, blocked(gang)) == (
+        f"missing/ns/{job['metadata']['uid']}",
+        "train",
+        [Reason.INVALID_REQUEST],
+    )
+    assert tiny.source.invalid[job["metadata"]["uid"]] in str(gang.blocked[0].evidence)
+    shuffled(tiny)
+    tiny.put(foreign.JOBS, right)
+    assert tiny.settle() == [Step.CREATE]
+    assert [blocked(gang) for gang in final(tiny)[0].values()] == [[]]
+    gone_again(tiny)
+
+
+def test_a_job_of_two_thousand_million_pods_is_refused(tiny: Tiny) -> None:
+    """At once, without a list of them; and one that grows so keeps what it has."""
+    tiny.job("huge", 2_000_000_000)
+    assert tiny.settle() == []
+    (gang,) = final(tiny)[0].values()
+    assert (blocked(gang), gang.maximum) == ([Reason.INVALID_REQUEST], 0)
+    tiny.drop(foreign.JOBS, "ns", "huge")
+    job = tiny.job("grows", 2)
+    tiny.settle()
+    job["spec"] |= {"parallelism": 2_000_000_000, "completions": 2_000_000_000}
+    tiny.put(foreign.JOBS, job)
+    (gang,) = final(tiny)[0].values()
+    assert blocked(gang) == [Reason.INVALID_REQUEST]
+    assert gang.maximum <= 100_000
+
+
+def claimant(job: dict[str, Any], group: str, *, namespace: str = "ns", **more: Any) -> dict[str, Any]:
+    """A PodGroup that somebody wrote with an ownerReference to a Job."""
+    meta = job["metadata"]
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"], "controller": True}
+    return {
+        "metadata": {"name": group, "namespace": namespace, "ownerReferences": [{**reference, **more}]},
+        "spec": {"queue": "stranger", "minMember": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("group", "more"),
+    [
+        pytest.param("mine", {}, id="of another name"),
+        pytest.param("job-train-uid-1", {"namespace": "elsewhere"}, id="in another namespace"),
+        pytest.param("job-other-uid-1", {"name": "other"}, id="of another Job name"),
+    ],
+)
+def test_no_pod_group_takes_a_job_by_its_owner_reference(tiny: Tiny, group: str, more: dict[str, Any]) -> None:
+    """Who may write PodGroups could take other people's Jobs: such a one is a plain PodGroup, and the Job gets its own."""
+    job = tiny.job("train", 2)
+    tiny.put(foreign.POD_GROUPS, claimant(job, group, **more))
+    tiny.pods(job, 2)
+    assert tiny.settle() == [Step.CREATE]
+    gangs, members = final(tiny)
+    queues = {gang.queue: gang.maximum for gang in gangs.values()}
+    assert queues == {"stranger": 1, "q": 2}
+    assert {gangs[member.gang].queue for member in members.values()} == {"q"}
+    shuffled(tiny)
+    gone_again(tiny)
+
+
+def test_a_pod_group_in_the_way_of_a_jobs_own_is_named(tiny: Tiny) -> None:
+    """It has the Job's name for it, but is not controlled by it; when it goes, the Job gets its own."""
+    job = tiny.job("train", 1)
+    tiny.put(foreign.POD_GROUPS, claimant(job, "job-train-uid-1", controller=False))
+    assert tiny.settle() == []
+    stand_in = final(tiny)[0][f"missing/ns/{job['metadata']['uid']}"]
+    assert blocked(stand_in) == [Reason.INVALID_REQUEST]
+    assert "job-train-uid-1" in str(stand_in.blocked[0].evidence)
+    shuffled(tiny)
+    tiny.drop(foreign.POD_GROUPS, "ns", "job-train-uid-1")
+    assert tiny.settle() == [Step.CREATE]
+    assert [gang.queue for gang in final(tiny)[0].values()] == ["q"]
+
+
+@pytest.mark.parametrize("pods_first", [True, False])
+def test_pods_that_outlive_their_job_are_charged_once(tiny: Tiny, pods_first: bool) -> None:
+    """``kubectl delete job --cascade=orphan`` cuts pods and PodGroup loose: each pod is its own, the gang holds nothing."""
+    uid = "0a1b2c3d-0000-0000-0000-000000000000"
+    job = tiny.job("train", 2)
+    tiny.drop(foreign.JOBS, "ns", "train")
+    job["metadata"]["uid"] = uid
+    tiny.put(foreign.JOBS, job)
+    tiny.settle()
+    pods = tiny.pods(job, 2)
+    tiny.admit(2)
+    tiny.settle()
+    for pod in pods:
+        tiny.run(pod)
+    gang = tiny.group()["metadata"]["uid"]
+    loose = [tiny.group(), *(tiny.get(foreign.PODS, "ns", pod["metadata"]["name"]) for pod in pods)]
+    for body in reversed(loose) if pods_first else loose:
+        body["metadata"]["ownerReferences"] = []
+        tiny.put(foreign.PODS if "status" in body and "phase" in body["status"] else foreign.POD_GROUPS, body)
+    tiny.drop(foreign.JOBS, "ns", "train")
+    gangs, members = final(tiny)
+    assert gangs[gang].finished
+    assert {member.gang for member in members.values()} == set(members) == {uid for uid in gangs if gangs[uid].lone}
+    shuffled(tiny)
+    gone_again(tiny)
+
+
+# ---- priorities
+
+
+def test_a_priority_class_that_comes_late_or_changes_reaches_gangs_without_members(tiny: Tiny) -> None:
+    """Their priority is the template's class; that of others is their pods'."""
+    job = tiny.job("train", 1)
+    job["spec"]["template"]["spec"]["priorityClassName"] = "high"
+    tiny.put(foreign.JOBS, job)
+    tiny.job("plain", 1)
+    tiny.settle()
+    high = tiny.put(foreign.PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 7})
+    for name, value in (("low", 3), ("lower", 2)):
+        body = {"metadata": {"name": name}, "value": value, "globalDefault": True}
+        tiny.put(foreign.PRIORITY_CLASSES, body)
+
+    def priorities() -> list[int]:
+        return sorted(gang.priority for gang in final(tiny)[0].values())
+
+    assert priorities() == [2, 7]
+    shuffled(tiny)
+    high["value"] = 9
+    tiny.put(foreign.PRIORITY_CLASSES, high)
+    assert priorities() == [2, 9]
+    tiny.drop(foreign.PRIORITY_CLASSES, "", "lower")
+    assert priorities() == [3, 9]
+
+
+def test_a_gang_whose_last_member_goes_has_its_templates_priority_again(tiny: Tiny) -> None:
+    """And not that of a pod which is no more."""
+    job = tiny.job("train", 2)
+    tiny.settle()
+    pods = tiny.pods(job, 2)
+    for pod, priority in zip(pods, (5, 9), strict=True):
+        pod["spec"]["priority"] = priority
+        tiny.put(foreign.PODS, pod)
+    told = []
+    for pod in pods:
+        tiny.drop(foreign.PODS, "ns", pod["metadata"]["name"])
+        (gang,) = final(tiny)[0].values()
+        told.append((gang.priority, blocked(gang)))
+    assert told == [(9, []), (0, [])]
+
+
+# ---- cost
+
+
+def test_a_gang_of_ten_thousand_is_looked_at_a_few_times_only(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once a pod, neither as they come, nor as they move to their PodGroup, nor as they go."""
+    looks = Mock(wraps=translate.gang)
+    checks = Mock(wraps=translate.underivable)
+    monkeypatch.setattr(translate, "gang", looks)
+    monkeypatch.setattr(translate, "underivable", checks)
+    job = tiny.job("train", 10_000)
+    tiny.pods(job, 5_000)
+    assert (looks.call_count, checks.call_count) == (0, 1)
+    tiny.settle()
+    pods = tiny.pods(job, 5_000, generation="b")
+    assert looks.call_count <= 4
+    for pod in pods:
+        tiny.drop(foreign.PODS, "ns", pod["metadata"]["name"])
+    assert looks.call_count <= 4
+    assert len(tiny.source.members) == 1
+
+
+# ---- what is left to do
+
+
+def test_a_requeued_job_asks_only_for_what_is_left(tiny: Tiny) -> None:
+    """6 of 16 have succeeded; whether their pods can still be seen makes no difference to what it asks for."""
+    job = tiny.job("train", 16)
+    tiny.settle()
+    pods = tiny.pods(job, 16)
+
+    def asked() -> int:
+        gangs, members = final(tiny)
+        (minimum,) = (gang.minimum for gang in gangs.values())
+        return int(minimum) - sum(member.stage is Stage.SUCCEEDED for member in members.values())
+
+    for pod in pods[:6]:
+        tiny.run(pod, "Succeeded")
+    assert asked() == 10
+    job["status"] = {"succeeded": 6}
+    tiny.put(foreign.JOBS, job)
+    assert asked() == 10
+    for pod in pods[:3]:  # cleaned up
+        tiny.drop(foreign.PODS, "ns", pod["metadata"]["name"])
+        assert asked() == 10
+    for pod in pods[6:]:  # given back
+        tiny.drop(foreign.PODS, "ns", pod["metadata"]["name"])
+    assert asked() == 10
+    for pod in pods[3:6]:
+        tiny.drop(foreign.PODS, "ns", pod["metadata"]["name"])
+    assert asked() == 10
+    shuffled(tiny)
+    gone_again(tiny)
+
+
+def test_a_job_whose_count_is_ahead_of_our_view_of_its_pods_keeps_their_slots(tiny: Tiny) -> None:
+    """Its status says that one has succeeded; which one, the pods will tell."""
+    job = tiny.job("train", 4)
+    tiny.settle()
+    tiny.pods(job, 4)
+    job["status"] = {"succeeded": 1}
+    tiny.put(foreign.JOBS, job)
+    (gang,) = final(tiny)[0].values()
+    assert (gang.minimum, gang.maximum) == (4, 4)
+
+
+def test_parallelism_0_is_nothing_to_admit(tiny: Tiny) -> None:
+    """A paused Job has no slot, and no complaint about its gang size; a recorded one gives its slots back."""
+    job = tiny.job("train", 4, gang="4")
+    tiny.settle()
+    job["spec"]["parallelism"] = 0
+    tiny.put(foreign.JOBS, job)
+    (gang,) = final(tiny)[0].values()
+    assert (gang.roles, blocked(gang)) == ((), [Reason.SUSPENDED])
+    job["spec"]["parallelism"] = 4
+    tiny.put(foreign.JOBS, job)
+    tiny.admit(4)
+    tiny.settle()
+    job["spec"]["parallelism"] = 0
+    tiny.put(foreign.JOBS, job)
+    (gang,) = final(tiny)[0].values()
+    assert ([(role.minimum, role.maximum) for role in gang.roles], blocked(gang)) == ([(0, 0)], [Reason.SUSPENDED])
