@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from queuectl.contract import foreign
 from queuectl.serve.app import application
-from queuectl.serve.world import MAX_AGE, World
+from queuectl.serve.world import MAX_AGE, RESTRAINT, World
 from tests.serve import standin
 from tests.serve.standin import GPU, Standin, story
 
@@ -114,6 +114,24 @@ async def test_many_watchers_cost_one_answer(monkeypatch: pytest.MonkeyPatch) ->
         assert described["describe"] == 2 * once["describe"]
         here.controller.leading = False
         assert (await get(client, "/api/v1/gangs"))["leading"] is False
+
+
+async def test_what_is_expensive_is_not_made_anew_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a list takes a second, readers get one of every five seconds of the loop, and no more."""
+    here = story()
+    describe = World.describe
+
+    def slow(*given: Any, **more: Any) -> Any:
+        here.later(0.2)
+        return describe(*given, **more)
+
+    monkeypatch.setattr(World, "describe", slow)
+    async with asking(here) as client:
+        first = await get(client, "/api/v1/gangs")  # five gangs
+        here.later(RESTRAINT - 1.1)
+        assert await get(client, "/api/v1/gangs") == first
+        here.later(0.2)
+        assert (await get(client, "/api/v1/gangs"))["asOf"] == "2026-11-30T10:00:04.100Z"
 
 
 @pytest.mark.parametrize(
