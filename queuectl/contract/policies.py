@@ -206,7 +206,8 @@ def guarding() -> list[Json]:
                 ),
             ],
         ),
-        # A record that somebody else wrote would charge nodes, or have a Job suspended.
+        # A record that somebody else wrote would charge nodes, or have a Job suspended. (A status can bring annotations
+        # along too, but only nodes and Kubernetes' own controllers may write the status of pods and Jobs.)
         *validating_policy(
             "queuectl-records",
             [rule(POD, "CREATE", "UPDATE")],
