@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from queuectl.contract import foreign
-from queuectl.contract.foreign import Kind
+from queuectl.contract import foreign, translate
+from queuectl.contract.foreign import Custom, Kind, Meta, Node
 from queuectl.control.informer import FIRST_WAIT, LAST_WAIT, Informer
-from queuectl.control.ports import Bookmark, Event, Expired, Unreachable
+from queuectl.control.ports import Bookmark, Deleted, Event, Expired, Malformed, Unreachable, Upserted
 from queuectl.control.source import Source
+from queuectl.model.changes import Change, NodeSeen
 
 
 class Script:
-    """A clock and a cluster whose streams are told in advance: events, seconds that pass, and how each ends."""
+    """A clock and a cluster whose streams are told in advance: events, seconds that pass, deeds of others, and how each ends."""
 
-    def __init__(self, *streams: tuple[Event | float | Exception, ...]) -> None:
+    def __init__(self, *streams: tuple[Event | float | Exception | Callable[[], object], ...]) -> None:
         self.streams = list(streams)
         self.time = 0.0
         self.since: list[str | None] = []
         self.slept: list[float] = []
         self.live: list[bool] = []  # after each event
         self.informer: Informer | None = None
+        self.source = Source()
+        self.changes: list[Change] = []
 
     def now(self) -> int:
         return int(self.time * 1000)
@@ -44,13 +47,15 @@ class Script:
                 self.time += step
             elif isinstance(step, Exception):
                 raise step
+            elif callable(step):
+                step()
             else:
                 yield step
                 self.live.append(self.informer is not None and self.informer.lost_at is None)
 
-    async def play(self) -> Informer:
+    async def play(self, kind: Kind = foreign.NODES) -> Informer:
         """Run to the end of the script."""
-        informer = self.informer = Informer(self, foreign.NODES, Source(), self, lambda _: None)  # type: ignore[arg-type]  # watch is all it uses
+        informer = self.informer = Informer(self, kind, self.source, self, self.changes.extend)  # type: ignore[arg-type]  # watch is all it uses
         with pytest.raises(asyncio.CancelledError):
             await informer.run()
         return informer
@@ -89,3 +94,78 @@ async def test_expired_starts_anew() -> None:
     informer = await script.play()
     assert script.since == [None, "5", None, "9"]
     assert informer.lists == 2
+
+
+def group(name: str, version: str) -> Custom:
+    """A PodGroup of that version."""
+    return Custom(
+        metadata=Meta(name=name, namespace="ns", uid=f"uid-{name}", resource_version=version),
+        spec={"queue": "q", "minMember": 1},
+    )
+
+
+LIST_AGAIN = (Expired("too old"),)
+
+
+async def test_a_fresh_list_does_not_forget_what_was_written_while_it_was_read() -> None:
+    """It shows the state at version 12; our answer is of 15. A later list without it does forget it."""
+    script = Script()
+
+    def write() -> None:
+        script.changes += script.source.apply(foreign.POD_GROUPS, Upserted(group("ours", "15")))
+
+    script.streams = [
+        (Upserted(group("old", "5")), Bookmark("10", synced=True), CUT),
+        LIST_AGAIN,
+        (write, Bookmark("12", synced=True), lambda: known.append(set(script.source.groups)), CUT),
+        LIST_AGAIN,
+        (Bookmark("20", synced=True), lambda: known.append(set(script.source.groups)), CUT),
+    ]
+    known: list[set[str]] = []
+    await script.play(foreign.POD_GROUPS)
+    assert known == [{"uid-ours"}, set()]
+
+
+async def test_what_a_list_shows_only_as_malformed_is_there() -> None:
+    """It stays as it was when it could be read, with a note."""
+    script = Script(
+        (Upserted(group("band", "5")), Bookmark("10", synced=True), CUT),
+        LIST_AGAIN,
+        (Malformed("ns", "band", "uid-band", "spec: deep"), Bookmark("12", synced=True), CUT),
+    )
+    await script.play(foreign.POD_GROUPS)
+    assert set(script.source.groups) == {"uid-band"}
+    assert script.source.problems == {("podgroups", "ns", "band"): "spec: deep"}
+
+
+async def test_a_complete_state_knows_better_than_who_said_that_an_object_is_gone() -> None:
+    """As when the API server answered 404 for all of a kind that it did not serve yet; a watch event alone does not."""
+    script = Script(
+        (Bookmark("1", synced=True), Deleted(group("band", "5")), Upserted(group("band", "4")), CUT),
+        (lambda: known.append(set(script.source.groups)), *LIST_AGAIN),
+        (Upserted(group("band", "5")), Bookmark("12", synced=True), CUT),
+    )
+    known: list[set[str]] = []
+    await script.play(foreign.POD_GROUPS)
+    assert known == [set()]
+    assert set(script.source.groups) == {"uid-band"}
+
+
+async def test_one_object_does_not_end_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in the first state nor after: the others are seen, and the stream is resumed, not begun anew."""
+    right = translate.node
+
+    def wrong(node: Node) -> object:
+        return 1 // 0 if node.metadata.name.startswith("bad") else right(node)
+
+    def node(name: str) -> Upserted:
+        return Upserted(Node(metadata=Meta(name=name, uid=f"uid-{name}", resource_version="7")))
+
+    monkeypatch.setattr(translate, "node", wrong)
+    script = Script(
+        (node("bad1"), node("good1"), Bookmark("5", synced=True), node("bad2"), node("good2"), CUT),
+    )
+    informer = await script.play()
+    assert [change.node.name for change in script.changes if isinstance(change, NodeSeen)] == ["good1", "good2"]
+    assert list(script.source.problems) == [("nodes", "", "bad1"), ("nodes", "", "bad2")]
+    assert (informer.lists, script.since) == (1, [None, "7"])
