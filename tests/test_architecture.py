@@ -32,9 +32,9 @@ def test_everybody_imports_only_from_below(monkeypatch: pytest.MonkeyPatch, caps
     ("before", "after", "says"),
     [
         ('"engine | contract", "model"', '"model", "engine | contract"', "queuectl.engine is not allowed to import"),
-        ('    "curves",\n    "gains | rooms",', '    "gains | rooms",\n    "curves",', "queuectl.engine.rooms"),
-        ('    "gains | rooms",\n', '    "rooms",\n', "must be declared as a layer"),
-        ('    "curves",\n', '    "curves",\n    "bends",\n', "Missing layer"),
+        ('    "curves | gains",\n    "rooms",', '    "rooms",\n    "curves | gains",', "queuectl.engine.rooms"),
+        ('    "curves | gains",\n', '    "curves",\n', "must be declared as a layer"),
+        ('    "rooms",\n', '    "rooms",\n    "bends",\n', "Missing layer"),
     ],
     ids=["upside-down", "inside-the-engine", "not-listed", "listed-and-gone"],
 )
