@@ -127,18 +127,21 @@ def pinned(pod: Mapping[str, Any]) -> str:
 
 
 def _recorded(pod: Mapping[str, Any], admissions: Mapping[str, Mapping[str, Any]]) -> bool:
-    node = pinned(pod)
-    own = (pod["metadata"].get("annotations") or {}).get(RECORD)
-    if own is not None:
-        return bool(json.loads(own)["node"] == node)
-    named = (pod["metadata"].get("labels") or {}).get(POD_GROUP_LABEL)
-    owners = [r["uid"] for r in pod["metadata"].get("ownerReferences") or ()]
-    for key in [f"name {named}"] if named else owners:
-        admission = admissions.get(key) or {}
-        for assignment in admission.get("assignments") or ():
-            if assignment["node"] == node and parse_slots(assignment["slots"]):
-                return True
-    return False
+    """Whether a pod's place was recorded: in its gang's admission, at its rank; or on itself, in its gang's round."""
+    node, meta = pinned(pod), pod["metadata"]
+    annotations, named = meta.get("annotations") or {}, (meta.get("labels") or {}).get(POD_GROUP_LABEL)
+    keys = [f"name {named}"] if named else [r["uid"] for r in meta.get("ownerReferences") or ()]
+    found = [admissions[key] for key in keys if key in admissions]
+    if RECORD in annotations:
+        own = json.loads(annotations[RECORD])
+        # A group of one has no PodGroup; a gang that ran before we knew of it has no admission, which is round 0.
+        return own["node"] == node and all(own["round"] == admission.get("round", 0) for admission in found)
+    rank = annotations.get("batch.kubernetes.io/job-completion-index")
+    return any(
+        assignment["node"] == node and (rank is None or int(rank) in parse_slots(assignment["slots"]))
+        for admission in found
+        for assignment in admission.get("assignments") or ()
+    )
 
 
 def _hold(pod: Mapping[str, Any], event: Event, holding: dict[str, tuple[str, int]], used: dict[str, int]) -> None:
