@@ -37,6 +37,8 @@ from queuectl.model.gangs import Gang, Stage
 from queuectl.model.quantity import QuantityError
 from queuectl.model.topology import DEFAULT_LEVELS
 
+__all__ = ["KINDS", "Source", "Tracked"]
+
 KINDS = (
     foreign.NODES,
     foreign.PRIORITY_CLASSES,
