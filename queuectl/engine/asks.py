@@ -44,14 +44,17 @@ def single_request(standing: Standing, slot: int, shape: Shape) -> Request | Non
 
 def extra_requests(standing: Standing) -> Iterator[tuple[int, str, Request]]:
     """(slot, member, request) of every extra that could be released now. Equal ones share their request. O(members)."""
-    made: dict[tuple[Role, Shape], Request | None] = {}
+    made: dict[
+        tuple[str, int], Request | None
+    ] = {}  # by the shape's identity: hashing thousands costs more than sharing saves
     for slot, uid in extra_slots(standing):
         member, role = standing.members[uid], standing.role_of(slot)
         if role is None or not member.pinnable or member.foreign_gates:
             continue
-        if (role, member.shape) not in made:
-            made[role, member.shape] = single_request(standing, slot, member.shape)
-        if (request := made[role, member.shape]) is not None:
+        kind = role.name, id(member.shape)
+        if kind not in made:
+            made[kind] = single_request(standing, slot, member.shape)
+        if (request := made[kind]) is not None:
             yield slot, uid, request
 
 

@@ -121,6 +121,12 @@ class Fleet:
             used.get(resource, 0) + amount * count <= allocatable.get(resource, 0) for resource, amount in requests
         )
 
+    def holds(self, name: str, requests: Amounts) -> int:
+        """How many times a seen node has room for ``requests``, which must not be empty, now. O(resources)."""
+        allocatable, used = dict(self.nodes[name].allocatable), self.used.get(name, {})
+        free = ((allocatable.get(resource, 0) - used.get(resource, 0)) // amount for resource, amount in requests)
+        return max(min(free), 0)
+
     def refresh(self) -> bool:
         """Renumber the rows if the tree changed; true when it did. O(nodes × (levels + resources))."""
         if not self._stale:

@@ -7,6 +7,7 @@ import numpy as np
 from queuectl.engine.filters import Filters
 from queuectl.engine.fleet import Fleet, least
 from queuectl.engine.request import Request
+from queuectl.engine.rooms import MOST_PODS
 from queuectl.model.gangs import Shape
 
 
@@ -33,7 +34,7 @@ class Gains:
             fit *= np.minimum.reduce(
                 [self._fleet.free[name][self._rows] // least(amount) for name, amount in shape.requests]
             )
-        count = int(np.clip(fit, 0, 2**20).sum())  # as rooms count
+        count = int(np.minimum(np.maximum(fit, 0), MOST_PODS).sum())
         self._pods[id(shape)] = shape, count
         return count
 

@@ -1,23 +1,24 @@
 """Placements that are found, not proven best: for gangs too large or too unlike for the curves.
 
 ``spread`` always succeeds where there is room. ``pack`` is a depth-first search over nodes with trial charges and a
-budget: without a result and with the budget spent, nothing is known.
+budget: without a result and with the budget spent, nothing is known. Neither recurses by member or node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from queuectl.engine.curves import Need
 from queuectl.engine.fleet import Fleet
 from queuectl.engine.rooms import Tally
 from queuectl.engine.state import State
 
-STEPS = 5_000  # trial charges a decision: about 10 ms
+STEPS = 30_000  # nodes looked at in a decision: about 50 ms
 
 
 class Steps:
-    """How many trial charges are left."""
+    """How many nodes may still be looked at."""
 
     def __init__(self, left: int = STEPS) -> None:
         self.left = left
@@ -55,44 +56,86 @@ def spread(fleet: Fleet, room: Tally, level: int, domain: int, count: int) -> di
 def pack(state: State, rows: Sequence[int], needs: tuple[Need, ...], steps: Steps) -> list[dict[int, int]] | None:
     """Rows for unlike members, hardest group first, or None; proven impossible unless ``steps`` are spent.
 
-    Members of one group go to nodes in a fixed order, so that equal choices are not tried twice.
+    Members of one group go to nodes in a fixed order, so that equal choices are not tried twice: each node takes as many
+    as it can, then one less when those after it do not suffice.
     """
-    fleet = state.fleet
     order = sorted(range(len(needs)), key=lambda number: (needs[number].room.total // needs[number].count, number))
     found: list[dict[int, int]] = [{} for _ in needs]
     mark = state.checkpoint()
-
-    def choose(depth: int, left: int, start: int, candidates: list[int]) -> bool:
-        if left == 0:
-            if depth + 1 == len(order):
-                return True
-            following = needs[order[depth + 1]]
-            return choose(depth + 1, following.count, 0, _candidates(rows, following, found))
-        number = order[depth]
-        need = needs[number]
-        for position in range(start, len(candidates)):
-            row = candidates[position]
-            name = fleet.tree.nodes[row]
-            if not _together(fleet, need, row, found[number]) or not fleet.fits(name, need.requests):
-                continue
-            if steps.spent:
-                return False
-            steps.left -= 1
-            inner = state.checkpoint()
-            state.try_charge(name, need.requests, 1)
-            found[number][row] = found[number].get(row, 0) + 1
-            if choose(depth, left - 1, position, candidates):
-                return True
-            state.rollback(inner)
-            found[number][row] -= 1
-            if not found[number][row]:
-                del found[number][row]
-        return False
-
-    first = needs[order[0]]
-    done = choose(0, first.count, 0, _candidates(rows, first, found))
+    filled: list[_Filling] = []
+    filling = _Filling(state, needs[order[0]], rows, found, order[0])
+    # Forward while groups can be filled, back to the group before when one cannot; ``filled`` holds those before it.
+    going = filling.fill(steps)
+    while not (going and len(filled) + 1 == len(order)):
+        if going:
+            filled.append(filling)
+            number = order[len(filled)]
+            filling = _Filling(state, needs[number], rows, found, number)
+            going = filling.fill(steps)
+        elif filled and not steps.spent:
+            filling = filled.pop()
+            going = filling.change(steps)
+        else:
+            break
     state.rollback(mark)
-    return found if done else None
+    return found if going else None
+
+
+class _Filling:
+    """One group being put onto its candidate nodes, given where the groups before it are."""
+
+    def __init__(self, state: State, need: Need, rows: Sequence[int], found: list[dict[int, int]], number: int) -> None:
+        self._state, self._need, self._taken = state, need, found[number]
+        self._candidates = _candidates(rows, need, found)
+        # What the candidates from here on can hold at most, were they as free as they were: prunes hopeless tails.
+        self._rest = [0]
+        for row in reversed(self._candidates):
+            self._rest.append(self._rest[-1] + int(need.room.rows[row]))
+        self._rest.reverse()
+        self._left = need.count
+        self._choices: list[tuple[int, int, int]] = []  # (position, members, mark before them)
+
+    def fill(self, steps: Steps, start: int = 0) -> bool:
+        """Place all that is left from candidate ``start`` on; when that fails, change earlier choices until it works."""
+        while True:
+            position = start
+            while self._left and self._rest[position] >= self._left and not steps.spent:
+                steps.left -= 1
+                self._take(position, min(self._left, self._fitting(self._candidates[position])))
+                position += 1
+            if not self._left:
+                return True
+            if steps.spent or not self._choices:
+                return False
+            start = self._less()
+
+    def change(self, steps: Steps) -> bool:
+        """Another way to place the group, after the groups that follow could not be placed with this one."""
+        return bool(self._choices) and self.fill(steps, self._less())
+
+    def _less(self) -> int:
+        """One member less at the last node chosen; the position after it."""
+        position, count, mark = self._choices.pop()
+        self._state.rollback(mark)
+        self._left += count
+        del self._taken[self._candidates[position]]
+        self._take(position, count - 1)
+        return position + 1
+
+    def _take(self, position: int, count: int) -> None:
+        if count:
+            row = self._candidates[position]
+            self._choices.append((position, count, self._state.checkpoint()))
+            self._state.try_charge(self._state.fleet.tree.nodes[row], self._need.requests, count)
+            self._taken[row] = count
+            self._left -= count
+
+    def _fitting(self, row: int) -> int:
+        """How many members the node holds now, 0 if it lies outside the domain of those placed already."""
+        fleet = self._state.fleet
+        if not _together(fleet, self._need, row, self._taken):
+            return 0
+        return fleet.holds(fleet.tree.nodes[row], self._need.requests)
 
 
 def _together(fleet: Fleet, need: Need, row: int, taken: dict[int, int]) -> bool:
@@ -100,7 +143,9 @@ def _together(fleet: Fleet, need: Need, row: int, taken: dict[int, int]) -> bool
     if need.level < 0:
         return True
     domain = fleet.domain[need.level]
-    return bool(fleet.named[need.level][domain[row]]) and all(domain[row] == domain[other] for other in taken)
+    return bool(fleet.named[need.level][domain[row]]) and all(
+        domain[row] == domain[other] for other in islice(taken, 1)
+    )
 
 
 def _candidates(rows: Sequence[int], need: Need, found: list[dict[int, int]]) -> list[int]:

@@ -31,6 +31,9 @@ class Placement:
         self._fleet = state.fleet
         self.rooms = Rooms(state.fleet)
         self._refused: dict[Request, Refusal] = {}
+        self._last: tuple[Request, Fit, int, int] | None = (
+            None  # one pod that was placed; the fleet's notes and era then
+        )
 
     def known(self, level: str) -> bool:
         """Whether the topology has a level of that name."""
@@ -43,6 +46,8 @@ class Placement:
         """
         if (refusal := self._refused.get(request)) is not None:
             return refusal
+        if (again := self._again(request)) is not None:
+            return again
         top = self._depth(request.required)
         needs: tuple[Need, ...] = ()
         rows: list[dict[int, int]] | bool = False
@@ -60,7 +65,10 @@ class Placement:
             rows = self._search(request, needs, top)
             if isinstance(rows, list):
                 names = self._fleet.tree.nodes
-                return Fit(tuple(tuple((names[row], count) for row, count in sorted(one.items())) for one in rows))
+                fit = Fit(tuple(tuple((names[row], count) for row, count in sorted(one.items())) for one in rows))
+                if len(request.groups) == 1 and request.groups[0].count == 1:
+                    self._last = request, fit, len(self._fleet.touched), self._fleet.era
+                return fit
         inside = self._inside(request, top)
         shapes = tuple(group.shape for group in request.groups)
         misfits = refuse(self.rooms, needs, shapes, top, inside, unproven=rows is True)
@@ -68,9 +76,25 @@ class Placement:
         refusal = self._refused[request] = Refusal(misfits, short, missing)
         return refusal
 
+    def _again(self, request: Request) -> Fit | None:
+        """The node of the last single pod, if all that happened since is that this pod was charged there.
+
+        It is still the best: its domains are broken into already, and left over is less there than it was. O(resources).
+        """
+        if self._last is None or self._last[0] is not request:
+            return None
+        _, fit, notes, era = self._last
+        fleet, name = self._fleet, fit.nodes[0][0][0]
+        alone = era == fleet.era and fleet.touched[notes:] == [fleet.row[name]]
+        if not alone or not fleet.fits(name, request.groups[0].shape.requests):
+            return None
+        self._last = request, fit, notes + 1, era
+        return fit
+
     def forget(self) -> None:
         """Some node has changed or gained room: what did not fit may fit now."""
         self._refused.clear()
+        self._last = None
 
     def _finest_preference(self, request: Request) -> int:
         return max(self._depth(group.preferred) + 1 if group.preferred else 0 for group in request.groups)
@@ -102,18 +126,20 @@ class Placement:
         inside = self._inside(request, top)
         lowest = len(fleet.starts) - 1
         unproven = False
-        curves = Curves(fleet, needs, self.rooms.gpus_free(), self.rooms.gpus())
+        curves: Curves | None = None
         for level in range(lowest, max(top, 0) - 1, -1):
             domains = self._holding(needs, level, top, inside)
             if not len(domains):
                 continue
             if level == lowest and len(needs) == 1:
                 return [{self._node(domains, needs[0].gpus * needs[0].count): needs[0].count}]
+            curves = curves or Curves(fleet, needs, self.rooms.gpus_free(), self.rooms.gpus())
             found, cut = self._at(level, domains, needs, curves)
             if found is not None:
                 return found
             unproven |= cut
         if top < 0:
+            curves = curves or Curves(fleet, needs, self.rooms.gpus_free(), self.rooms.gpus())
             found, cut = self._at(-1, np.zeros(1, np.int64), needs, curves)
             if found is not None:
                 return found
