@@ -249,6 +249,7 @@ class Engine:
         _, slots = core_request(standing)
         standing.assumed = Record(standing.last_round + 1, places(standing, fit, slots), self._now)
         standing.refused = None
+        standing.said = frozenset()  # the admission itself says that nothing is in the way any more
         self._state.settle(standing.uid)
         self._review(standing.uid)
         return admit(standing)
@@ -266,7 +267,7 @@ class Engine:
     # -- refusals ------------------------------------------------------------------------------------------------------
 
     def _refuse(self) -> list[Action]:
-        """A Refuse for every gang whose set of reasons is another than the last one told."""
+        """A Refuse for every gang whose set of reasons is another than the last one told, the empty one included."""
         actions: list[Action] = []
         for uid in sorted(self._told):
             standing = self._state.gangs.get(uid)
@@ -276,8 +277,7 @@ class Engine:
             reasons = frozenset(misfit.reason for misfit in misfits)
             if reasons != standing.said:
                 standing.said = reasons
-                if misfits:
-                    actions.append(Refuse(uid, next((one.number for one in self._backlog.offers(uid)), 0), misfits))
+                actions.append(Refuse(uid, next((one.number for one in self._backlog.offers(uid)), 0), misfits))
         self._told.clear()
         return actions
 

@@ -71,7 +71,11 @@ class Withdraw(Struct, frozen=True):
 
 
 class Refuse(Struct, frozen=True):
-    """The set of reasons why a gang waits has changed; ``evidence`` resolves to misfits through ``explain``."""
+    """The set of reasons why a gang waits has changed; ``evidence`` resolves to misfits through ``explain``.
+
+    Also what is to be said of a gang that does not wait (released but not bound, nobody to give it back). Without
+    misfits: what was said holds no more. An Admit ends what was said by itself.
+    """
 
     gang: str
     evidence: int

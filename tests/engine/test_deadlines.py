@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queuectl.model import changes as c
 from queuectl.model.gangs import GiveBack, Stage
-from queuectl.model.plan import Admit, Cause, Plan, Withdraw
+from queuectl.model.plan import Admit, Cause, Plan, Refuse, Withdraw
 from queuectl.model.reasons import Misfit, Reason, TextEvidence
 from queuectl.model.settings import Settings
 from tests.engine.world import World, gang, node, pods, queue, shape, told
@@ -67,8 +67,21 @@ def test_what_cannot_be_given_back_is_shown() -> None:
     assert told(story.decide(after=60)) == ["refuse g NotBinding NotRequeueable"]
     assert story.decide(after=60) == Plan((), None)
     story.run("g")
-    story.decide()
+    assert story.decide() == Plan((Refuse("g", 0, ()),), None)
     assert story.why("g") == []
+    assert story.decide(after=60) == Plan((), None)
+
+
+def test_an_admission_ends_what_was_said() -> None:
+    """No empty refusal beside it, or after it."""
+    story = world(gang("first", 8))
+    story.decide()
+    story.add(one := gang("g", 1), pods(one))
+    assert told(story.decide()) == ["refuse g NoCapacity"]
+    story.tell(c.GangGone("first"))
+    assert told(story.obey(story.decide())) == ["admit g 0:g-0=n"]
+    story.run("g")
+    assert told(story.decide()) == []
 
 
 def test_a_requeue_by_hand_ends_back_off_and_deactivation_once() -> None:
@@ -79,6 +92,29 @@ def test_a_requeue_by_hand_ends_back_off_and_deactivation_once() -> None:
     assert story.decide().actions == (Withdraw("g", 0, Cause.REQUESTED, "now", 1_000_000),)
     story.change("g", handled="now", requeues=0)
     assert told(story.decide()) == ["admit g 0=n"]
+
+
+def test_a_requeue_by_hand_of_a_gang_that_waits_is_answered_too() -> None:
+    """Nothing to do for it; unanswered, it would be acted on days later, by a process that was started then."""
+    story = world(one := gang("g", 9), pods(one))
+    assert told(story.decide()) == ["refuse g NeverFits"]
+    story.change("g", requested="now")
+    assert story.decide().actions == (Withdraw("g", 0, Cause.REQUESTED, "now", 1_000_000),)
+    assert told(story.decide(after=9)) == []
+    story.change("g", handled="now")
+    assert told(story.decide()) == []
+    story.change("g", requested="again", roles=gang("g", 2).roles)
+    assert told(story.obey(story.decide())) == ["withdraw g Requested", "admit g 0:g-0=n 1:g-1=n"]
+
+
+def test_a_requeue_by_hand_ends_a_refused_release() -> None:
+    """The API server said no; its owner has mended that and asks again."""
+    story = world(one := gang("g", 1), pods(one))
+    story.decide()
+    story.tell(c.WriteFailed("g", 1, Misfit(Reason.PATCH_REJECTED, TextEvidence("no"))))
+    assert told(story.decide()) == ["refuse g PatchRejected"]
+    story.change("g", requested="now")
+    assert told(story.decide()) == ["withdraw g Requested", "admit g 0:g-0=n"]
 
 
 def test_a_requeue_by_hand_of_a_running_gang() -> None:
