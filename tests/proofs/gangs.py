@@ -137,7 +137,7 @@ async def deadline(proof: Proof, stage: Stage) -> None:
 
         scheduler.signal(signal.SIGSTOP)
         try:
-            await tenant.create(jobs(namespace), job("train", namespace, 16, seconds=1))
+            await tenant.create(jobs(namespace), job("train", namespace, 16, seconds=6))
 
             async def released() -> bool:
                 found = await stage.job_pods(namespace, "train")
