@@ -20,11 +20,11 @@ from queuectl.engine.renewal import admit, renew, torn
 from queuectl.engine.request import Fit, Refusal, Request
 from queuectl.engine.standing import LIVE, Phase, Standing
 from queuectl.engine.state import State
+from queuectl.engine.view import QueueView
 from queuectl.model.changes import Change
 from queuectl.model.gangs import Record
 from queuectl.model.plan import Action, AdmitExtra, Plan, Refuse
 from queuectl.model.reasons import Misfit, QueueEvidence, Reason, TextEvidence, by_dominance
-from queuectl.model.resources import Amounts, plus
 from queuectl.model.settings import Settings
 from queuectl.model.topology import Level
 
@@ -32,7 +32,7 @@ _ADMITTED = (Phase.RECORDED, Phase.RELEASED, Phase.BOUND, Phase.RUNNING)
 
 
 class Engine:
-    """The controller's judgement: pure, synchronous, deterministic. Nothing but these four methods is public."""
+    """The controller's judgement: pure, synchronous, deterministic. Nothing but these five methods is public."""
 
     def __init__(self, settings: Settings = Settings()) -> None:  # noqa: B008  (frozen)
         self._settings = settings
@@ -98,23 +98,17 @@ class Engine:
         position: dict[str, int] = {}
         for line in self._turns.lines.values():
             position |= view.positions(list(line.offers()))
-        gangs = []
-        phases: dict[str, list[Phase]] = {}
-        pending: dict[str, Amounts] = {}
-        for uid, standing in sorted(self._state.gangs.items()):
-            if standing.gang is None:
-                continue
-            gangs.append(view.gang_view(standing, self._said(standing), position.get(uid, 0)))
-            branch = self._state.branches.branches.get(standing.gang.queue)
-            need = core_request(standing)[0].need if standing.waiting else ()
-            for node in branch.path if branch else ():
-                phases.setdefault(node.queue.name, []).append(standing.phase)
-                pending[node.queue.name] = plus(pending.get(node.queue.name, ()), need)
-        queues = tuple(
-            view.queue_view(branch, branch.misfits, phases.get(name, []), pending.get(name, ()))
-            for name, branch in sorted(self._state.branches.branches.items())
+        gangs = tuple(
+            view.gang_view(standing, self._said(standing), position.get(uid, 0))
+            for uid, standing in sorted(self._state.gangs.items())
+            if standing.gang is not None
         )
-        return view.View(queues, tuple(gangs), view.node_views(self._state))
+        return view.View(view.queue_views(self._state), gangs, view.node_views(self._state))
+
+    def queues(self) -> tuple[QueueView, ...]:
+        """The queues of ``view`` alone. O(queues): cheap enough to be read every few seconds, however many gangs there are."""
+        self._catch_up()
+        return view.queue_views(self._state)
 
     # -- settling ------------------------------------------------------------------------------------------------------
 

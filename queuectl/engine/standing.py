@@ -101,6 +101,7 @@ class Standing(Struct, kw_only=True):
     charged_to: str = ""
     closed: frozenset[int] = frozenset()  # slots whose member has succeeded
     phase: Phase = Phase.PENDING
+    counted: tuple[str, Phase, Amounts] | None = None  # as what it counts in its queue: phase, and what it waits for
     blockers: tuple[Misfit, ...] = ()  # why it is not even tried
     notes: tuple[Misfit, ...] = ()  # what is to be said of a gang that is not waiting
     said: frozenset[str] = frozenset()  # the reasons named in the last Refuse

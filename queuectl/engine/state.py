@@ -7,10 +7,13 @@ on the latest facts and not on the order in which they came, and nothing is ever
 
 from __future__ import annotations
 
+from queuectl.engine.asks import core_request
 from queuectl.engine.branches import Branches
+from queuectl.engine.counts import Counts
+from queuectl.engine.derive import charges, forget_round, phase, record_of, tell_anew
 from queuectl.engine.fleet import BOUND, Fleet
 from queuectl.engine.slots import match
-from queuectl.engine.standing import LIVE, Charge, Extra, Phase, Standing
+from queuectl.engine.standing import Charge, Extra, Standing
 from queuectl.model.changes import (
     Change,
     GangGone,
@@ -27,7 +30,7 @@ from queuectl.model.changes import (
     RecordSeen,
     WriteFailed,
 )
-from queuectl.model.gangs import Member, Record, Shape, Stage
+from queuectl.model.gangs import Shape, Stage
 from queuectl.model.resources import Amounts
 
 
@@ -37,6 +40,7 @@ class State:
     def __init__(self) -> None:
         self.fleet = Fleet()
         self.branches = Branches()
+        self.counts = Counts()
         self.gangs: dict[str, Standing] = {}
         self.dirty: set[str] = set()
         self.changed = True  # anything at all since the last decision
@@ -58,7 +62,7 @@ class State:
                     standing.news()
                     standing.barred.discard(member.uid)
                     standing.remember(member.uid)
-                    _tell_anew(standing, member)
+                    tell_anew(standing, member)
                 standing.members[member.uid] = member
                 self._gang_of[member.uid] = member.gang
             case MemberGone(uid):
@@ -151,17 +155,18 @@ class State:
     def settle(self, uid: str) -> None:
         """Derive the record in force, who fills which slot, the charges and the phase. O(slots + members) of the gang."""
         standing = self.gangs[uid]
-        standing.placed = _record(standing)
+        standing.placed = record_of(standing)
         if standing.gang is None or standing.round != (standing.placed.round if standing.placed else 0):
-            _forget_round(standing)
+            forget_round(standing)
         standing.slot_of, closed = match(standing)
         if standing.gang is not None and standing.placed is not None and not standing.gang.rolling:
             standing.done |= closed
         standing.closed = closed | (standing.done - set(standing.slot_of.values()))
         if standing.gang is not None and standing.gang.roles and standing.placed is not None:
             standing.shed |= {p.slot for p in standing.placed.places if standing.role_of(p.slot) is None}
-        self._recharge(standing, _charges(standing))
-        standing.phase = _phase(standing)
+        self._recharge(standing, charges(standing))
+        standing.phase = phase(standing)
+        self._count(standing)
         if standing.gang is None and not standing.members:
             del self.gangs[uid]
 
@@ -181,6 +186,19 @@ class State:
             if standing.members[uid].stage is not Stage.GATED:
                 standing.reshaped.pop(slot, None)  # what runs is a fact, and our own pin is part of its shape
         standing.charges, standing.charged_to = target, queue
+
+    def _count(self, standing: Standing) -> None:
+        """Keep the counters of its queue in step with what the gang is now. O(1) unless it waits, else O(core)."""
+        gang, counted = standing.gang, None
+        if gang is not None:
+            need = core_request(standing)[0].need if standing.waiting else ()
+            counted = gang.queue, standing.phase, need
+        if counted != standing.counted:
+            if standing.counted is not None:
+                self.counts.add(*standing.counted, -1)
+            if counted is not None:
+                self.counts.add(*counted, 1)
+            standing.counted = counted
 
     def promise(self, standing: Standing, uid: str, slot: int, node: str) -> None:
         """Move the slot of a gated member to a node, or put it there first. O(resources): nothing else changes by it."""
@@ -234,6 +252,12 @@ class State:
                 add(nodes, charge.node, charge.shape.requests)
                 if standing.charged_to:
                     add(own, standing.charged_to, charge.shape.requests)
+        counts = Counts()
+        for standing in self.gangs.values():
+            if standing.gang is not None:
+                need = core_request(standing)[0].need if standing.waiting else ()
+                counts.add(standing.gang.queue, standing.phase, need, 1)
+        _same(counts.queues, self.counts.queues)
         _same(self._trial, [])
         _same(nodes, self.fleet.used)
         _same(own, self.branches.own)
@@ -260,104 +284,3 @@ class State:
 def _same(kept: object, recomputed: object) -> None:
     if kept != recomputed:
         raise AssertionError((kept, recomputed))
-
-
-def _tell_anew(standing: Standing, member: Member) -> None:
-    """A gated member that was told its place and has changed since may no longer suit it."""
-    old = standing.members.get(member.uid)
-    if old is not None and member.stage is Stage.GATED and (old.shape, old.pinnable) != (member.shape, member.pinnable):
-        standing.told.discard(member.uid)
-
-
-def _record(standing: Standing) -> Record | None:
-    """The admission in force: the newest of what the cluster says, what we were told, and what we assume.
-
-    A gang without a record whose round has reached ours was given back. An older round is a stale echo: no news.
-    """
-    gang = standing.gang
-    if gang is None:
-        return None
-    if standing.known is not None and standing.assumed is not None and standing.known.round >= standing.assumed.round:
-        standing.assumed = None
-    reached = max(gang.round, gang.record.round if gang.record else 0)
-    if standing.assumed is not None and reached >= standing.assumed.round:
-        standing.assumed = None
-    if gang.record is None and standing.known is not None and gang.round >= standing.known.round:
-        standing.known = None
-    found = [record for record in (gang.record, standing.known, standing.assumed) if record is not None]
-    if gang.lone:
-        found.extend(
-            member.record for member in standing.members.values() if member.record and member.stage is not Stage.FAILED
-        )
-    best = max(found, key=lambda record: record.round, default=None)
-    if best is not None:
-        standing.last_round = max(standing.last_round, best.round)
-    standing.last_round = max(standing.last_round, gang.round)
-    return best
-
-
-def _forget_round(standing: Standing) -> None:
-    standing.round = standing.placed.round if standing.placed else 0
-    standing.slot_of, standing.moved, standing.extras = {}, {}, {}
-    standing.filled, standing.told, standing.reshaped, standing.shed = set(), set(), {}, set()
-    standing.barred, standing.broken = set(), None
-    standing.done, standing.late, standing.stuck = set(), set(), frozenset()
-    standing.waits, standing.reached, standing.steps = {}, {}, {}
-    standing.notes = standing.delays = ()
-    standing.withdrawn = standing.unanswered = False
-
-
-def _charges(standing: Standing) -> dict[int | str, Charge]:
-    """One charge for every live pod where it is, and for every slot of the record that no live pod holds."""
-    target: dict[int | str, Charge] = {}
-    for uid, member in standing.members.items():
-        if member.stage in LIVE and (node := member.node or member.pinned) is not None:
-            slot = standing.slot_of.get(uid)
-            target[uid if slot is None else slot] = Charge(node, member.shape)
-            if slot is not None and standing.placed is not None:
-                standing.remember(uid)
-                standing.extras.pop(uid, None)
-    if standing.gang is None or standing.gang.finished:
-        return target
-    filler = standing.filler()
-    peers: dict[str, Shape] = {}
-    for slot in sorted(filler):
-        if (role := standing.role_of(slot)) is not None:
-            peers.setdefault(role.name, filler[slot].shape)
-    for place in standing.placed.places if standing.placed else ():
-        if place.slot in target or place.slot in standing.closed or place.slot in standing.shed:
-            continue
-        shape = standing.shape_of(place.slot, filler.get(place.slot))
-        if shape is None and (role := standing.role_of(place.slot)) is not None:
-            shape = peers.get(role.name)
-        if shape is not None:
-            target[place.slot] = Charge(standing.moved.get(place.slot, place.node), shape)
-    for uid, extra in standing.extras.items():
-        if extra.slot not in target:
-            target[extra.slot] = Charge(extra.node, standing.members[uid].shape)
-    return target
-
-
-def _phase(standing: Standing) -> Phase:
-    gang = standing.gang
-    if gang is None:
-        return Phase.PENDING
-    if gang.finished:
-        return Phase.FINISHED
-    if gang.evicted:
-        return Phase.LEAVING
-    if standing.placed is None and not gang.roles:  # no PodGroup, or one that cannot be used: only what runs counts
-        return Phase.RUNNING if any(member.stage in LIVE for member in standing.members.values()) else Phase.PENDING
-    core = [slot for slot in standing.core() if slot not in standing.closed]
-    filler = standing.filler()
-    stages = [filler[slot].stage if slot in filler else Stage.GATED for slot in core]
-    if standing.placed is None and any(stage is Stage.GATED for stage in stages):
-        return Phase.PENDING
-    if standing.assumed is not None:
-        return Phase.ASSUMED
-    lowest, highest = min(stages, default=Stage.RUNNING), max(stages, default=Stage.RUNNING)
-    if lowest >= Stage.RUNNING:
-        return Phase.RUNNING
-    if lowest >= Stage.BOUND:
-        return Phase.BOUND
-    return Phase.RECORDED if highest is Stage.GATED else Phase.RELEASED

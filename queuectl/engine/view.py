@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from queuectl.engine.branches import Branch
+from queuectl.engine.counts import Count
 from queuectl.engine.lines import Offer
 from queuectl.engine.standing import LIVE, Phase, Standing
 from queuectl.engine.state import State
@@ -119,12 +120,19 @@ def gang_view(standing: Standing, misfits: tuple[Misfit, ...], position: int) ->
     )
 
 
-def queue_view(branch: Branch, misfits: tuple[Misfit, ...], phases: list[Phase], pending: Amounts) -> QueueView:
-    """One queue, with the phases of all gangs below it and what those that wait ask for."""
-    queue = branch.queue
-    waiting = sum(phase is Phase.PENDING for phase in phases)
-    running = sum(phase is Phase.RUNNING for phase in phases)
-    done = sum(phase is Phase.FINISHED for phase in phases)
+def queue_views(state: State) -> tuple[QueueView, ...]:
+    """All queues by name, from the counters. O(queues × (depth + resources))."""
+    branches = state.branches.branches
+    totals: dict[str, Count] = {name: Count() for name in branches}
+    for name, count in state.counts.queues.items():
+        for node in branches[name].path if name in branches else ():
+            totals[node.queue.name].add(count)
+    return tuple(_queue_view(branch, totals[name]) for name, branch in sorted(branches.items()))
+
+
+def _queue_view(branch: Branch, count: Count) -> QueueView:
+    queue, phases = branch.queue, count.phases
+    apart = (Phase.PENDING, Phase.RUNNING, Phase.FINISHED)
     return QueueView(
         name=queue.name,
         parent=queue.parent,
@@ -133,11 +141,11 @@ def queue_view(branch: Branch, misfits: tuple[Misfit, ...], phases: list[Phase],
         priority=queue.priority,
         usage=amounts(branch.usage),
         entries=queue.entries,
-        pending=pending,
-        gangs_pending=waiting,
-        gangs_admitted=len(phases) - waiting - running - done,
-        gangs_running=running,
-        misfits=misfits,
+        pending=amounts(count.pending),
+        gangs_pending=phases.get(Phase.PENDING, 0),
+        gangs_admitted=sum(number for phase, number in phases.items() if phase not in apart),
+        gangs_running=phases.get(Phase.RUNNING, 0),
+        misfits=branch.misfits,
     )
 
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuectl.engine import packing
+from queuectl.engine import state as state_module
 from queuectl.engine.placement import Placement
 from queuectl.engine.request import Fit, Group, Request
 from queuectl.engine.rooms import Rooms
@@ -14,6 +15,7 @@ from queuectl.engine.state import State
 from queuectl.model import changes as c
 from queuectl.model.gangs import Role
 from queuectl.model.plan import Admit, AdmitExtra
+from queuectl.model.resources import GPU
 from queuectl.model.topology import Node
 from tests.engine.test_placement import USED, clusters, placement
 from tests.engine.world import World, gang, node, pods, queue, shape, told
@@ -116,3 +118,18 @@ def test_room_that_comes_in_pieces_adds_up() -> None:
         assert told(world.decide()) == []
     world.tell(c.OccupantGone("o2"))
     assert told(world.decide()) == ["admit g 0=n0 1=n1 2=n2"]
+
+
+def test_the_queues_alone_are_read_without_looking_at_gangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counters kept as gangs move: by phase, and what waits, summed up the tree."""
+    world = World(node("n"), queue("top"), queue("q", "top"), queue("r", "top"), queue("old"))
+    world.start(first := gang("first", 2), pods(first))
+    world.add(gang("a", 3, "q"), gang("b", 7, "r"), gang("c", 9, "r", each=shape(2)), gang("d", 1, "nowhere"))
+    world.add(gang("e", 1, "old", finished=True))
+    world.decide()
+    monkeypatch.setattr(state_module, "core_request", None)
+    found = {
+        one.name: (dict(one.pending).get(GPU, 0) // 1000, one.gangs_pending, one.gangs_admitted, one.gangs_running)
+        for one in world.engine.queues()
+    }
+    assert found == {"top": (25, 2, 1, 1), "q": (0, 0, 1, 1), "r": (25, 2, 0, 0), "old": (0, 0, 0, 0)}

@@ -155,6 +155,7 @@ def test_the_view_counts_and_places() -> None:
         ("b", 2, "Pending"),
         ("first", 0, "Running"),
     ]
+    assert world.engine.queues() == view.queues
     top = next(one for one in view.queues if one.name == "top")
     assert (dict(top.pending)[GPU], dict(top.usage)[GPU], top.gangs_pending, top.gangs_running) == (3_000, 32_000, 2, 1)
 

@@ -243,7 +243,8 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def every_live_pod_is_charged_once(self) -> None:
-        self.world.engine.view()
+        view = self.world.engine.view()
+        assert self.world.engine.queues() == view.queues
         state = self.world.engine._state
         state.check()
         for standing in state.gangs.values():
