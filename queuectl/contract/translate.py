@@ -365,7 +365,7 @@ def member(pod: Pod, gang_uid: str, shapes: Shapes) -> tuple[Member, str]:
     """A pod as a member of a gang, and what is wrong with its requests ("" when nothing is)."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     labels, annotations = meta.labels or {}, meta.annotations or {}
-    gates = [gate.name for gate in spec.scheduling_gates or ()]
+    gates = {gate.name for gate in spec.scheduling_gates} if spec.scheduling_gates else set()
     stage = _stage(status.phase, spec, gated=names.GATE in gates)
     index = annotations.get(names.COMPLETION_INDEX) or labels.get(names.COMPLETION_INDEX)
     required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
@@ -383,7 +383,7 @@ def member(pod: Pod, gang_uid: str, shapes: Shapes) -> tuple[Member, str]:
         pinned=pinned(required) if stage is Stage.RELEASED else None,
         # Ours comes with the write that takes the gate away: what a gated pod carries, somebody else wrote.
         record=None if stage is Stage.GATED else pod_record(annotations.get(names.RECORD)),
-        foreign_gates=tuple(sorted(name for name in gates if name != names.GATE)),
+        foreign_gates=tuple(sorted(gates - {names.GATE})) if gates else (),
         leaving=meta.deletion_timestamp is not None,
         created=from_wire(meta.creation_timestamp),
         pinnable=pinnable(required),

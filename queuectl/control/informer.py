@@ -117,7 +117,7 @@ class Informer:
         Not so what is newer than that state: we wrote it while the state was read.
         """
         for uid in sorted(self._source.known(self.kind) - seen):
-            if older(version, self._source.version(uid)):
+            if older(version, self._source.version(self.kind, uid)):
                 continue
             if changes := self._source.gone(self.kind, uid):
                 self._observe(changes)

@@ -43,10 +43,11 @@ class Tally(Struct):
             self.priorities[one.priority] = left
         else:
             del self.priorities[one.priority]
-        if by < 0:
-            self.problems.pop(member.uid, None)
-        elif one.problem:
-            self.problems[member.uid] = one.problem
+        if one.problem:
+            if by > 0:
+                self.problems[member.uid] = one.problem
+            else:
+                del self.problems[member.uid]
 
 
 class Names:
@@ -118,6 +119,8 @@ class Problems(dict[tuple[str, str, str], str]):
 
     def well(self, kind: Kind, meta: Meta) -> str:
         """Nothing is wrong with it, or it is gone; what was."""
+        if not self:
+            return ""
         self._keys.pop(meta.uid, None)
         return self.pop((kind.plural, meta.namespace, meta.name), "")
 

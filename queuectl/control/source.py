@@ -91,7 +91,7 @@ class Source:
         match event:
             case Upserted(obj):
                 meta = obj.metadata
-                if meta.uid in self._departed or older(meta.resource_version, self.version(meta.uid)):
+                if meta.uid in self._departed or older(meta.resource_version, self.version(kind, meta.uid)):
                     return []
                 return self._taken(kind, meta, self.problems.well(kind, meta), self._upserted(kind, obj))
             case Deleted(obj):
@@ -144,10 +144,10 @@ class Source:
             case _:
                 return self._topologies.by_uid
 
-    def version(self, uid: str) -> str:
+    def version(self, kind: Kind, uid: str) -> str:
         """The version of an object that we write, as the mirror holds it; "" where there is none."""
-        if uid in self.pods:
-            return self.pods[uid].version
+        if kind is foreign.PODS:
+            return pod.version if (pod := self.pods.get(uid)) is not None else ""
         queue = self.queues.get(self._queue_names.by_uid.get(uid, ""))
         found = self.groups.get(uid) or self.jobs.get(uid) or queue
         return found.metadata.resource_version if found is not None and found.metadata.uid == uid else ""
@@ -238,7 +238,8 @@ class Source:
             yield from self._seen(translate.lone(pod, now.member, crew))
         elif gang not in self.groups and now.job not in self.underived and now.job in self.jobs and not now.group:
             yield from self._want(self.jobs[now.job])
-        yield from self._settle(gang)
+        if before is not None or gang in self.groups or gang not in self._gangs or len(self.members[gang]) == 1:
+            yield from self._settle(gang)  # one more pod changes nothing of what stands for pods only
         if before is not None and before.member.gang != gang:
             yield from self._settle(before.member.gang)
 
@@ -246,7 +247,7 @@ class Source:
         meta, spec, labels = pod.metadata, pod.spec, pod.metadata.labels or {}
         known = translate.controller(meta)
         # Interned: a hundred thousand pods share these few texts.
-        namespace, group = intern(meta.namespace), intern(labels.get(names.POD_GROUP_LABEL, ""))
+        namespace, group = intern(meta.namespace), labels.get(names.POD_GROUP_LABEL, "")
         job, job_name = (intern(known.uid), intern(known.name)) if known is not None else ("", "")
         member, problem = translate.member(
             pod, intern(self._gang_uid(meta.uid, namespace, group, job, job_name)), self._shapes
@@ -258,7 +259,7 @@ class Source:
             member=member,
             terms=required.node_selector_terms if required else None,
             queue=intern(labels[names.QUEUE_LABEL]),
-            group=group,
+            group=intern(group) if group else "",
             job=job,
             job_name=job_name,
             likeness=translate.likeness(pod) if member.stage is Stage.GATED else 0,
