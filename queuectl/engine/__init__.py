@@ -1,5 +1,6 @@
 """The verbs: ``Engine.observe(change)`` and ``Engine.decide(now) -> Plan``, pure, synchronous and deterministic.
 
 Read in this order: ``engine`` (the pipeline on one screen), ``standing`` and ``slots`` (a gang's life), ``state`` with
-``derive``, ``fleet`` and ``branches`` (what is charged where), ``ordering`` (whose turn), ``placement`` (one gang onto the nodes).
+``derive``, ``fleet`` and ``branches`` (what is charged where), ``ordering`` (whose turn), ``placement``
+(one gang onto the nodes).
 """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from queuectl.engine.standing import LIVE, Charge, Phase, Standing
 from queuectl.model.gangs import Member, Record, Shape, Stage
+from queuectl.model.resources import Amounts, plus, times
 
 
 def tell_anew(standing: Standing, member: Member) -> None:
@@ -110,3 +111,19 @@ def phase(standing: Standing) -> Phase:
     if lowest >= Stage.BOUND:
         return Phase.BOUND
     return Phase.RECORDED if highest is Stage.GATED else Phase.RELEASED
+
+
+def need(standing: Standing) -> Amounts:
+    """What a gang that waits asks for: the slots of its core that it does not hold yet, as far as their shape is known."""
+    filler = standing.filler()
+    members: dict[int, tuple[Shape, int]] = {}  # by identity: a template's slots are many, and hashing shapes costs
+    for slot in standing.core():
+        if slot in standing.closed or slot in standing.charges:
+            continue
+        shape = standing.shape_of(slot, filler.get(slot))
+        if shape is not None:
+            members[id(shape)] = shape, members.get(id(shape), (shape, 0))[1] + 1
+    total: Amounts = ()
+    for shape, count in members.values():
+        total = plus(total, times(shape.requests, count))
+    return total

@@ -7,10 +7,9 @@ on the latest facts and not on the order in which they came, and nothing is ever
 
 from __future__ import annotations
 
-from queuectl.engine.asks import core_request
 from queuectl.engine.branches import Branches
 from queuectl.engine.counts import Counts
-from queuectl.engine.derive import charges, forget_round, phase, record_of, tell_anew
+from queuectl.engine.derive import charges, forget_round, need, phase, record_of, tell_anew
 from queuectl.engine.fleet import BOUND, Fleet
 from queuectl.engine.slots import match
 from queuectl.engine.standing import Charge, Extra, Standing
@@ -191,8 +190,7 @@ class State:
         """Keep the counters of its queue in step with what the gang is now. O(1) unless it waits, else O(core)."""
         gang, counted = standing.gang, None
         if gang is not None:
-            need = core_request(standing)[0].need if standing.waiting else ()
-            counted = gang.queue, standing.phase, need
+            counted = gang.queue, standing.phase, need(standing) if standing.waiting else ()
         if counted != standing.counted:
             if standing.counted is not None:
                 self.counts.add(*standing.counted, -1)
@@ -255,8 +253,8 @@ class State:
         counts = Counts()
         for standing in self.gangs.values():
             if standing.gang is not None:
-                need = core_request(standing)[0].need if standing.waiting else ()
-                counts.add(standing.gang.queue, standing.phase, need, 1)
+                asked = need(standing) if standing.waiting else ()
+                counts.add(standing.gang.queue, standing.phase, asked, 1)
         _same(counts.queues, self.counts.queues)
         _same(self._trial, [])
         _same(nodes, self.fleet.used)

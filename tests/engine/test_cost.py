@@ -127,7 +127,7 @@ def test_the_queues_alone_are_read_without_looking_at_gangs(monkeypatch: pytest.
     world.add(gang("a", 3, "q"), gang("b", 7, "r"), gang("c", 9, "r", each=shape(2)), gang("d", 1, "nowhere"))
     world.add(gang("e", 1, "old", finished=True))
     world.decide()
-    monkeypatch.setattr(state_module, "core_request", None)
+    monkeypatch.setattr(state_module, "need", None)
     found = {
         one.name: (dict(one.pending).get(GPU, 0) // 1000, one.gangs_pending, one.gangs_admitted, one.gangs_running)
         for one in world.engine.queues()
