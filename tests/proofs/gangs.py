@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 from tests.proofs.judge import judge
 from tests.proofs.refusals import refusals
 from tests.proofs.stage import USER, Running, Stage, gated, groups, job, jobs, parsed, pods, queuectl
@@ -11,6 +9,7 @@ from tests.proofs.table import Proof
 from tests.rig.client import STRATEGIC, ApiError, eventually
 from tests.rig.nodes import gpu_nodes
 from tests.rig.objects import GATE, gated_pod
+from tests.rig.proxy import Proxy
 
 TOPOLOGY = {
     "apiVersion": "queuectl.io/v1alpha1",
@@ -125,30 +124,20 @@ async def suspended(proof: Proof, stage: Stage) -> None:
 
 
 async def deadline(proof: Proof, stage: Stage) -> None:
-    """A stranger takes a place between release and bind: the gang is given back by suspend and completes elsewhere."""
-    nodes = gpu_nodes("late", 5, 4)
+    """A stranger takes a place between record and release: the gang is given back by suspend, and completes later."""
     async with (
-        stage.leader(bindTimeout="3s"),
-        stage.scenario(nodes[:4]) as namespace,
+        Proxy(stage.control_plane.pki, stage.control_plane.kubeconfig(USER)) as proxy,
+        stage.leader(kubeconfig=proxy.kubeconfig, bindTimeout="3s"),
+        stage.scenario(gpu_nodes("late", 4, 4)) as namespace,
         stage.tenant(namespace) as tenant,
     ):
-        # The scheduler is stopped while the gang is released, and a stranger is bound by hand: it is there first.
-        scheduler = stage.control_plane.process("kube-scheduler")
-
-        scheduler.signal(signal.SIGSTOP)
-        try:
-            await tenant.create(jobs(namespace), job("train", namespace, 16, seconds=6))
-
-            async def released() -> bool:
-                found = await stage.job_pods(namespace, "train")
-                return len(found) == 16 and not any(map(gated, found))
-
-            await eventually(released, 30, "16 pods released")
-            await stage.admin.create(pods(namespace), gated_pod("stranger", 4, gates=()))
-            binding = {"target": {"kind": "Node", "name": "late-0"}, "metadata": {"name": "stranger"}}
-            await stage.admin.create(f"{pods(namespace)}/stranger/binding", binding)
-        finally:
-            scheduler.signal(signal.SIGCONT)
+        held = proxy.stall("PATCH", r"/pods/(?!.*dryRun)")
+        await tenant.create(jobs(namespace), job("train", namespace, 16, seconds=6))
+        await eventually(lambda: held.hits == 16, 30, "16 releases on their way")
+        stranger = gated_pod("stranger", 4, gates=(), nodeSelector={"kubernetes.io/hostname": "late-0"})
+        await stage.admin.create(pods(namespace), stranger)
+        await stage.admin.wait(f"{pods(namespace)}/stranger", lambda pod: bool(pod["spec"].get("nodeName")))
+        proxy.lift(held)
         group = await stage.group_of(namespace, "train")
 
         async def given_back() -> bool:
