@@ -35,27 +35,27 @@ def stamp(standing: Standing, settings: Settings, now: int) -> None:
         return
     if standing.placed is None or standing.assumed is not None or standing.phase is Phase.LEAVING:
         return
-    _step(standing, now)
-    before, standing.waits = standing.waits, dict(_waits(standing, now))
+    filler = standing.filler()
+    _step(standing, filler, now)
+    before, standing.waits = standing.waits, dict(_waits(standing, filler, now))
     if standing.waits != before:
         standing.notes = ()
         standing.late = {slot for slot in standing.late if standing.waits.get(slot) == before.get(slot)}
         standing.delays = _delays(standing)
     if not standing.withdrawn:
-        times = (
-            _deadline(standing, wait, settings) for slot, wait in standing.waits.items() if slot not in standing.late
-        )
-        standing.due = min(times, default=None)
+        times = _deadlines(standing, settings)
+        standing.due = min((at for slot, at in times.items() if slot not in standing.late), default=None)
 
 
 def overdue(standing: Standing, settings: Settings, now: int) -> Withdraw | None:
     """Give the gang back if it is not whole in time; if its owner cannot, or it is, only tell. Call when ``due`` is up."""
     if standing.gang is None or standing.phase is Phase.PENDING or standing.withdrawn:
         return None
-    late = {slot: wait for slot, wait in standing.waits.items() if _deadline(standing, wait, settings) <= now}
+    times = _deadlines(standing, settings)
+    late = {slot: wait for slot, wait in standing.waits.items() if times[slot] <= now}
     owed = {slot: wait for slot, wait in late.items() if wait.decides}
     if owed and returnable(standing):
-        slot = min(owed, key=lambda one: (_deadline(standing, owed[one], settings), one))
+        slot = min(owed, key=lambda one: (times[one], one))
         stage = owed[slot].stage
         cause = Cause.START_DEADLINE if stage is Stage.BOUND else Cause.BIND_DEADLINE
         if slot in standing.stuck:
@@ -108,35 +108,45 @@ def requested(standing: Standing, now: int) -> Withdraw | None:
     return Withdraw(gang.uid, standing.round or gang.round, Cause.REQUESTED, gang.requested, now)
 
 
-def _step(standing: Standing, now: int) -> None:
+def _step(standing: Standing, filler: dict[int, Member], now: int) -> None:
     """Whatever a slot of the core reaches for the first time in this round is a step; its successors' pods take none."""
-    filler = standing.filler()
+    reached = standing.reached
     for slot in standing.duties():
         member = filler.get(slot)
-        before = standing.reached.get(slot, Stage.GATED)
-        if member is not None and member.stage > before:
-            standing.reached[slot] = member.stage
-            standing.steps.update((one, now) for one in LIVE if before < one <= member.stage)
+        if member is not None and member.stage is not Stage.GATED:
+            before = reached.get(slot, Stage.GATED)
+            if member.stage > before:
+                reached[slot] = member.stage
+                standing.steps.update((one, now) for one in LIVE if before < one <= member.stage)
 
 
-def _waits(standing: Standing, now: int) -> Iterator[tuple[int, Wait]]:
+def _waits(standing: Standing, filler: dict[int, Member], now: int) -> Iterator[tuple[int, Wait]]:
     """Slots that are not running, with the time since when each is in that state."""
-    filler, owed = standing.filler(), standing.owed()
-    promised = {slot: member for slot, member in filler.items() if member.uid in standing.extras}
-    underway = {slot: member for slot, member in filler.items() if member.stage in (Stage.RELEASED, Stage.BOUND)}
-    for slot in sorted(owed | promised.keys() | underway.keys()):
+    owed = standing.owed(filler)
+    slots = {
+        slot
+        for slot, member in filler.items()
+        if member.stage is Stage.RELEASED or member.stage is Stage.BOUND or member.uid in standing.extras
+    }
+    for slot in sorted(owed | slots):
         member = filler.get(slot)
         stage, uid = (None, None) if member is None else (member.stage, member.uid)
         wait = standing.waits.get(slot)
-        if wait is None or (wait.stage, wait.member, wait.decides) != (stage, uid, slot in owed):
+        if wait is None or wait.member != uid or wait.stage is not stage or wait.decides != (slot in owed):
             wait = Wait(stage, uid, now, slot in owed)
         yield slot, wait
 
 
-def _deadline(standing: Standing, wait: Wait, settings: Settings) -> int:
-    steps = LIVE if wait.stage is None else _STEPS
-    since = max(wait.since, *(standing.steps.get(one, 0) for one in steps))
-    return since + (settings.start_timeout if wait.stage in _SLOW else settings.bind_timeout)
+def _deadlines(standing: Standing, settings: Settings) -> dict[int, int]:
+    """When each slot that is not running is late."""
+    reached = max(standing.steps.get(one, 0) for one in _STEPS)
+    anything = max(standing.steps.values(), default=0)
+    times = {}
+    for slot, wait in standing.waits.items():
+        step = anything if wait.stage is None else reached
+        limit = settings.start_timeout if wait.stage in _SLOW else settings.bind_timeout
+        times[slot] = max(wait.since, step) + limit
+    return times
 
 
 def _delays(standing: Standing) -> tuple[Misfit, ...]:

@@ -64,10 +64,10 @@ def renew(standing: Standing, state: State, placement: Placement, settings: Sett
             actions.append(AdmitExtra(standing.uid, record.round, now, slot, node, member.uid))
             continue
         standing.stuck |= {slot}
-        # A place never used for a member unlike what it was decided for: the decision was wrong, and waiting mends nothing.
-        # While only assumed there is nothing to give back yet.
-        unlike = slot in home and slot in standing.reshaped and slot not in standing.filled
-        if unlike and standing.phase is not Phase.ASSUMED:
+        # A place never used, for a member that asks for other than was decided: the decision was wrong, and waiting mends
+        # nothing. While only assumed there is nothing to give back yet.
+        unlike = standing.reshaped.get(slot, charge.shape.requests) != charge.shape.requests
+        if unlike and slot in home and slot not in standing.filled and standing.phase is not Phase.ASSUMED:
             misfit = Misfit(Reason.TORN, TextEvidence(member.name))
             if (given := _give_back(standing, settings, now, misfit)) != ():
                 return given
@@ -98,7 +98,7 @@ def _give_back(standing: Standing, settings: Settings, now: int, misfit: Misfit)
     """The record cannot be kept: give the gang back at once, or say why nobody can; one that is whole without goes on."""
     gang = standing.seen
     standing.broken = None
-    if not standing.owed():
+    if not standing.owed(standing.filler()):
         standing.notes = (misfit,)
     elif not returnable(standing):
         standing.notes = (misfit, Misfit(Reason.NOT_REQUEUEABLE, TextEvidence(gang.name)))

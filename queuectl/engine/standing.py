@@ -159,24 +159,22 @@ class Standing(Struct, kw_only=True):
 
     def duties(self) -> tuple[int, ...]:
         """The slots that the record promises to the core and that have not succeeded, ascending."""
-        promised = self.promised()
-        return tuple(slot for slot in self.core() if slot in promised and slot not in self.closed)
+        promised, closed = self.promised(), self.closed
+        return tuple(slot for slot in self.core() if slot in promised and slot not in closed)
 
-    def owed(self) -> set[int]:
+    def owed(self, filler: dict[int, Member]) -> frozenset[int]:
         """Those of its duties without which the gang is not whole: of roles that too few members of run or have succeeded."""
-        filler = self.filler()
-        well = {
-            slot for slot, member in filler.items() if member.stage in (Stage.RUNNING, Stage.SUCCEEDED)
-        } | self.closed
-        owed: set[int] = set()
+        well = {slot for slot, member in filler.items() if member.stage is Stage.RUNNING} | self.closed
+        short: list[range] = []
         offset = 0
-        duties = set(self.duties())
         for role in self.gang.roles if self.gang else ():
             slots = range(offset, offset + role.maximum)
             offset += role.maximum
-            if sum(slot in well for slot in slots) < role.minimum:
-                owed.update(slot for slot in slots if slot in duties and slot not in well)
-        return owed
+            if len(well.intersection(slots)) < role.minimum:
+                short.append(slots)
+        if not short:
+            return frozenset()
+        return frozenset(slot for slot in self.duties() if slot not in well and any(slot in slots for slots in short))
 
     def promised(self) -> set[int]:
         """The slots that the admission covers: those of its record, else (of a gang that ran before we knew it) the core."""

@@ -8,9 +8,9 @@ from msgspec import Struct
 class Settings(Struct, frozen=True, kw_only=True):
     """Deadlines and back-off.
 
-    ``bind_timeout``: no progress for this long after the last release, with a member still unbound, gives the gang back.
-    ``start_timeout``: from all bound to all started. ``backoff`` doubles with every give-back up to ``backoff_limit``;
-    after ``max_requeues`` the gang is deactivated.
+    ``bind_timeout``: no progress for this long, with a member of the admission still gated or unbound, gives the gang back.
+    ``start_timeout``: from all bound to all started, and for members to be created. ``backoff`` doubles with every
+    give-back up to ``backoff_limit``; after ``max_requeues`` the gang is deactivated.
     """
 
     bind_timeout: int = 60_000

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from msgspec.structs import replace
 
 from queuectl.engine.engine import Engine
+from queuectl.engine.standing import Phase
 from queuectl.model import changes as c
 from queuectl.model.gangs import GiveBack, Role, Stage
 from queuectl.model.plan import Admit, AdmitExtra, Plan, Withdraw
@@ -275,8 +276,19 @@ class Machine(RuleBasedStateMachine):
             plan = self.world.engine.decide(self.world.now * 1000)
             self.world.engine._state.check()
             if not plan.actions:
+                self.nothing_is_held_in_vain()
                 return
         raise AssertionError(told(plan))
+
+    def nothing_is_held_in_vain(self) -> None:
+        """L3: hours later, no gang that is only partly there holds its places, unless nobody can take it back; that is told."""
+        for _ in range(3):
+            self.world.now += 10_000
+            self.world.engine.decide(self.world.now * 1000)
+        for standing in self.world.engine._state.gangs.values():
+            if standing.phase in (Phase.RECORDED, Phase.RELEASED, Phase.BOUND) and standing.owed(standing.filler()):
+                why = {misfit.reason for misfit in self.world.engine.explain(standing.uid)}
+                assert standing.withdrawn or Reason.NOT_REQUEUEABLE in why, standing.uid
 
 
 TestMachine = Machine.TestCase

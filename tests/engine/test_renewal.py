@@ -147,15 +147,27 @@ def test_a_changed_extra_is_placed_anew() -> None:
     assert (story.used("a"), story.used("b"), story.usage("q")) == (1, 1, 2)
 
 
-def test_a_changed_member_that_suits_no_node_tears_the_gang_once_it_is_recorded() -> None:
+def test_a_member_that_asks_for_more_than_any_node_has_tears_the_gang_once_it_is_recorded() -> None:
     """While the record is on its way there is nothing to give back."""
     one = gang("g", 2)
     story = World(node("a"), queue("q"), one, pods(one))
     (admit,) = story.decide().actions
-    story.change("g-1", shape=shape(selector=(("disk", "ssd"),)))
+    story.change("g-1", shape=shape(9))
     assert told(story.decide()) == []
     story.record(admit)  # type: ignore[arg-type]
     assert told(story.decide()) == ["withdraw g Torn"]
+
+
+def test_a_changed_member_that_suits_no_node_is_given_back_in_time() -> None:
+    """It asks for no more than was decided, so a node may yet come."""
+    one = gang("g", 2)
+    story = World(node("a"), queue("q"), one, pods(one))
+    (admit,) = story.decide().actions
+    story.change("g-1", shape=shape(selector=(("disk", "ssd"),)))
+    story.record(admit)  # type: ignore[arg-type]
+    story.change("g-0", stage=Stage.RUNNING, node="a", pinned="a")
+    assert told(story.decide()) == []
+    assert told(story.decide(after=60)) == ["withdraw g Torn"]
 
 
 def test_a_member_that_cannot_be_pinned_any_more_is_not_told() -> None:
