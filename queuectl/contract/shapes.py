@@ -105,7 +105,7 @@ class Shapes:
         resources replace what they name, and overhead is added. Raises QuantityError, also for a sum above ``MOST``.
         """
         if len(spec.containers) == 1 and not (spec.init_containers or spec.resources or spec.overhead):
-            return _checked(self._vector(_asked(spec.containers[0].resources))[1])
+            return self._vector(_asked(spec.containers[0].resources))[1]
         total = self._total(spec, lambda resources: self._vector(_asked(resources))[0])
         if spec.overhead:
             total = plus(total, vector(spec.overhead))
@@ -137,7 +137,7 @@ class Shapes:
         if found is None:
             if len(self._vectors) >= self._limit:
                 self._vectors.clear()
-            alone = vector(dict(pairs))
+            alone = _checked(vector(dict(pairs)))
             found = self._vectors[pairs] = (alone, plus(alone, _POD))
         return found
 

@@ -6,6 +6,7 @@ What is wrong with an object becomes a ``Misfit`` on that object; no function he
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from sys import intern
 from typing import Any
 
@@ -382,11 +383,13 @@ def member(pod: Pod, gang_uid: str, shapes: Shapes) -> tuple[Member, str]:
         node=intern(spec.node_name) if spec.node_name else None,
         pinned=pinned(required) if stage is Stage.RELEASED else None,
         # Ours comes with the write that takes the gate away: what a gated pod carries, somebody else wrote.
-        record=None if stage is Stage.GATED else pod_record(annotations.get(names.RECORD)),
+        record=pod_record(annotations[names.RECORD])
+        if names.RECORD in annotations and stage is not Stage.GATED
+        else None,
         foreign_gates=tuple(sorted(gates - {names.GATE})) if gates else (),
         leaving=meta.deletion_timestamp is not None,
         created=from_wire(meta.creation_timestamp),
-        pinnable=pinnable(required),
+        pinnable=required is None or pinnable(required),
         trouble=_trouble(pod) if stage in (Stage.RELEASED, Stage.BOUND) else "",
     )
     return found, f"pod {meta.name}: {problem}" if problem else ""
@@ -453,7 +456,7 @@ def pinnable(required: NodeSelector | None) -> bool:
     return required is None or any(term.match_expressions or term.match_fields for term in terms or ())
 
 
-def pod_record(text: str | None) -> Record | None:
+def pod_record(text: str) -> Record | None:
     """The admission that a pod carries itself; None when absent or unreadable, for its owner may write there too."""
     if not text or len(text) > _RECORD_LENGTH:
         return None
@@ -467,6 +470,7 @@ def pod_record(text: str | None) -> Record | None:
         return None
 
 
+@lru_cache(maxsize=4096)
 def _number(text: str | None, limit: int) -> int | None:
     """A plain number below ``limit``, None for anything else that strangers may have written."""
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > 10:

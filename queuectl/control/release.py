@@ -100,7 +100,7 @@ class Release:
         record = translate.record(status)
         if flags.get("Finished"):
             self.forget(gang)
-        elif (owner is not None and JOB.finished(owner)) or muster.all_over(self._view, gang):
+        elif self._over(gang, owner):
             yield self._finish(group, owner, fence, now)
         elif flags.get("Evicted") and record is not None:
             self.withdrawals.pop(gang, None)  # said, whatever became of the answer
@@ -225,6 +225,12 @@ class Release:
         if not live:
             reason = str(((group.status or {}).get("requeue") or {}).get("reason") or "GivenBack")
             yield on_group(Step.RETURN, group, patches.returned(group, fence, now, reason), record.round)
+
+    def _over(self, gang: str, owner: Job | None) -> bool:
+        """Whether nothing of the gang is still to come: its owner has ended or is gone, or every member succeeded."""
+        known = self._view.gang(gang)
+        ended = owner is not None and JOB.finished(owner)
+        return ended or (known is not None and known.finished) or muster.all_over(self._view, gang)
 
     def _finish(self, group: Custom, owner: Job | None, fence: int, now: int) -> Write:
         conditions = owner.status.conditions or () if owner is not None else ()

@@ -93,7 +93,8 @@ class Source:
                 meta = obj.metadata
                 if meta.uid in self._departed or older(meta.resource_version, self.version(kind, meta.uid)):
                     return []
-                return self._taken(kind, meta, self.problems.well(kind, meta), self._upserted(kind, obj))
+                changes = self._pod(obj) if isinstance(obj, Pod) else self._upserted(kind, obj)
+                return self._taken(kind, meta, self.problems.well(kind, meta), changes)
             case Deleted(obj):
                 self.problems.well(kind, obj.metadata)
                 return self.gone(kind, obj.metadata.uid)
@@ -154,8 +155,6 @@ class Source:
 
     def _upserted(self, kind: Kind, obj: object) -> Iterator[Change]:
         match obj:
-            case Pod():
-                yield from self._pod(obj)
             case Job():
                 yield from self._job(obj)
             case foreign.Node(metadata=meta):
