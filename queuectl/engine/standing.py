@@ -127,9 +127,16 @@ class Standing(Struct, kw_only=True):
             self.withdrawn = self.unanswered = False
 
     def remember(self, uid: str) -> None:
-        """Keep, for the rest of the round, that a live member holds its slot and where: its pod may go, the slot stays."""
+        """Keep, for the rest of the round, that a live member holds its slot and where: its pod may go, the slot stays.
+
+        And that one has succeeded: its pod may be cleaned away, the slot is done.
+        """
         member, slot = self.members.get(uid), self.slot_of.get(uid)
-        if member is None or slot is None or self.placed is None or member.stage not in LIVE:
+        if member is None or slot is None or self.placed is None:
+            return
+        if member.stage is Stage.SUCCEEDED and self.gang is not None and not self.gang.rolling:
+            self.done.add(slot)
+        if member.stage not in LIVE:
             return
         self.filled.add(slot)
         if (node := member.node or member.pinned) is not None:

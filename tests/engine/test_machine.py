@@ -286,7 +286,8 @@ class Machine(RuleBasedStateMachine):
             self.world.now += 10_000
             self.world.engine.decide(self.world.now * 1000)
         for standing in self.world.engine._state.gangs.values():
-            if standing.phase in (Phase.RECORDED, Phase.RELEASED, Phase.BOUND) and standing.owed(standing.filler()):
+            underway = standing.phase in (Phase.RECORDED, Phase.RELEASED, Phase.BOUND) and standing.placed is not None
+            if underway and standing.owed(standing.filler()):
                 why = {misfit.reason for misfit in self.world.engine.explain(standing.uid)}
                 assert standing.withdrawn or Reason.NOT_REQUEUEABLE in why, standing.uid
 

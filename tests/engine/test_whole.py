@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from queuectl.model.gangs import Gang, GiveBack, Stage
 from queuectl.model.plan import Cause, Plan, Withdraw
 from tests.engine.world import World, gang, node, pods, queue, told
@@ -67,12 +69,15 @@ def test_a_lost_member_that_is_never_made_again() -> None:
     assert told(story.decide(after=900)) == ["withdraw g BindDeadline"]
 
 
-def test_finished_pods_may_be_cleaned_away() -> None:
-    """A slot that has succeeded waits for nobody, and is not charged, although its pod is deleted."""
+@pytest.mark.parametrize("at_once", [False, True])
+def test_finished_pods_may_be_cleaned_away(*, at_once: bool) -> None:
+    """A slot that has succeeded waits for nobody, and is not charged, although its pod is deleted, perhaps at once."""
     story = World(node("n"), queue("q"))
     story.start(one := gang("g", 2), pods(one))
-    story.change("g-0", stage=Stage.SUCCEEDED)
     story.decide()
+    story.change("g-0", stage=Stage.SUCCEEDED)
+    if not at_once:
+        story.decide()
     story.tell_gone("g-0")
     assert story.decide(after=5) == Plan((), None)
     assert story.used("n") == 1
