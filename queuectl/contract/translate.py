@@ -136,7 +136,7 @@ def gang(group: Custom, owner: Job | None, shapes: Shapes, crew: Crew) -> Gang:
         "evicted": bool(flags.get("Evicted")),
         "finished": bool(flags.get("Finished"))
         or (owner is not None and table is not None and table.finished(owner))
-        or (recorded is not None and crew.empty and deserted(group)),
+        or (recorded is not None and crew.empty and (deserted(group) or outlived(group, owner))),
         "requeues": int(requeue.get("count") or 0),
         "not_before": from_wire(requeue.get("notBefore") or ""),
         "requested": (meta.annotations or {}).get(names.REQUEUE, "")[:64],
@@ -212,6 +212,15 @@ def deserted(group: Custom) -> bool:
     """Whether a derived PodGroup has lost its owner: deleted with ``--cascade=orphan``, so that its pods are their own."""
     meta = group.metadata
     return owners.derived(JOB.kind.kind, meta.name) and not any(r.controller for r in meta.owner_references)
+
+
+def outlived(group: Custom, owner: Job | None) -> bool:
+    """Whether the Job that a PodGroup was derived from is gone, and the garbage collector has not come by yet.
+
+    It looks for new resource types every half minute; what the gang held is free at once.
+    """
+    references = group.metadata.owner_references
+    return owner is None and any(r.controller and (r.api_version, r.kind) == ("batch/v1", "Job") for r in references)
 
 
 def own_suspend(group: Custom, owner: Job | None) -> bool:

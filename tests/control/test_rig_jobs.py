@@ -62,7 +62,9 @@ async def test_elastic_jobs(stage: Stage) -> None:
         await parallelism(play, "whole", 6)
         await play.run(6, "whole")
         await play.settled(10)
-        await play.job("waits", 5)
+        waits = job("waits", play.namespace, 5)
+        waits["spec"]["completionMode"] = "NonIndexed"  # scaled down it rolls: its pods' ranks would be no slots
+        await play.tenant.create(play.jobs, waits)
         await play.waits_for("waits", "OverLimit")
         await parallelism(play, "extra", 1)  # below its gang's size: that is the owner's to decide
         await play.run(1, "extra")

@@ -157,6 +157,22 @@ def test_a_job_that_is_scaled_below_its_gang_has_no_more_slots_than_pods(tiny: T
     assert (gang.minimum, gang.maximum, [m.reason for m in gang.blocked]) == (2, 2, [Reason.INVALID_REQUEST])
 
 
+def test_what_a_job_held_is_free_when_it_and_its_pods_are_gone(tiny: Tiny) -> None:
+    """Whenever the garbage collector comes for its PodGroup."""
+    job = tiny.job("train", 2)
+    tiny.settle()
+    pods = tiny.pods(job, 2)
+    tiny.admit(2)
+    tiny.settle()
+    tiny.drop(foreign.JOBS, "ns", "train")
+    (gang,) = final(tiny)[0].values()
+    assert not gang.finished
+    for pod in pods:
+        tiny.drop(foreign.PODS, "ns", pod["metadata"]["name"])
+    (gang,) = final(tiny)[0].values()
+    assert gang.finished
+
+
 FORGED = '{"round":3,"fence":9,"slot":0,"node":"n0","decidedAt":"2026-11-30T10:00:00Z"}'
 
 
