@@ -42,9 +42,10 @@ def _asked(resources: Resources | None) -> tuple[tuple[str, str], ...]:
     """Requests, defaulted from limits, as hashable pairs of text."""
     if resources is None:
         return ()
-    if not resources.limits:
-        return tuple(resources.requests.items()) if resources.requests else ()
-    return tuple({**resources.limits, **(resources.requests or {})}.items())
+    requests, limits = resources.requests, resources.limits
+    if not limits or (requests and limits.keys() <= requests.keys()):
+        return tuple(requests.items()) if requests else ()
+    return tuple({**limits, **(requests or {})}.items())
 
 
 class Shapes:
@@ -88,7 +89,7 @@ class Shapes:
             tuple(sorted(spec.node_selector.items())) if spec.node_selector else (),
             affinity.required if affinity is not None else None,
             spec.tolerations or (),
-            tuple(unmodelled(spec)),
+            tuple(unmodelled(spec)) if _may_be_unmodelled(spec) else (),
         )
         shape = self._shapes.get(key)
         if shape is None:
@@ -177,6 +178,16 @@ def _toleration(one: PodToleration) -> Toleration:
 
 def _requirements(expressions: tuple[Expression, ...] | None) -> tuple[Requirement, ...]:
     return tuple(sorted(Requirement(e.key, e.operator, tuple(sorted(e.values or ()))) for e in expressions or ()))
+
+
+def _may_be_unmodelled(spec: PodSpec) -> bool:
+    """Whether ``unmodelled`` may have anything to say: most pods have none of these, and are asked about at every event."""
+    if spec.affinity or spec.topology_spread_constraints or spec.resource_claims or spec.init_containers:
+        return True
+    for volume in spec.volumes or ():
+        if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
+            return True
+    return spec.scheduler_name not in (None, names.SCHEDULER) or any(c.ports for c in spec.containers)
 
 
 def unmodelled(spec: PodSpec) -> Iterable[str]:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from queuectl.contract import names, owners
-from queuectl.contract.foreign import Custom, Job, Meta, Node, NodeSelector, OwnerReference, Pod, PodSpec
+from queuectl.contract.foreign import Custom, Job, Meta, Node, NodeSelector, OwnerReference, Pod, PodSpec, conditions_of
 from queuectl.contract.owners import JOB, InvalidAnnotation, shorten, size
 from queuectl.contract.patches import derived_pod_group
 from queuectl.contract.shapes import Shapes, vector
@@ -26,7 +26,6 @@ from queuectl.model.quantity import QuantityError, parse
 from queuectl.model.reasons import Misfit, Reason, TextEvidence
 from queuectl.model.resources import unit
 
-ROOT = "root"
 _RECORD_LENGTH = 600  # characters of a pod's own record: ours have about 100 and a node's name
 _ROUNDS = 1_000_000_000
 
@@ -489,7 +488,7 @@ def _number(text: str | None, limit: int) -> int | None:
 
 def _trouble(pod: Pod) -> str:
     """Why a released pod does not come further, in the scheduler's or kubelet's own words."""
-    for condition in pod.status.conditions or ():
+    for condition in conditions_of(pod):
         if condition.type == "PodScheduled" and condition.status == "False" and condition.message:
             return shorten(condition.message, 200)
     return shorten(pod.status.message or pod.status.reason or "", 200)

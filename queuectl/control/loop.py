@@ -303,7 +303,7 @@ class Controller:
         interval = self.configuration.queue_status_interval / 1000
         if self._queues_stale and now - self._queues_looked >= interval:
             self._queues_looked, self._queues_stale = now, False
-            for queue in self.engine.view().queues:
+            for queue in self.engine.queues():
                 self._queues.show(queue.name, queue_fields(queue), queue.misfits[0] if queue.misfits else None)
         for write in self._queues.next_writes(fence, now, wall):
             self.actuator.offer(write)

@@ -10,7 +10,7 @@ from queuectl.contract.foreign import Job, Kind, Meta, PriorityClass, SelectorTe
 from queuectl.model.gangs import Member, Stage
 
 
-class Tracked(Struct):
+class Tracked(Struct, gc=False):
     """A managed pod: the engine's member, and what a patch of it needs."""
 
     namespace: str

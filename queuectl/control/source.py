@@ -300,8 +300,10 @@ class Source:
 
     def _enter(self, tracked: Tracked) -> None:
         gang = tracked.member.gang
-        self.members.setdefault(gang, {})[tracked.member.uid] = None
-        self._tallies.setdefault(gang, Tally()).count(tracked, 1)
+        if gang not in self.members:
+            self.members[gang], self._tallies[gang] = {}, Tally()
+        self.members[gang][tracked.member.uid] = None
+        self._tallies[gang].count(tracked, 1)
         self.touched.add(gang)
 
     def _leave(self, tracked: Tracked) -> None:

@@ -11,61 +11,61 @@ from queuectl.model.resources import Amounts
 from queuectl.model.topology import Level, Node
 
 
-class NodeSeen(Struct, frozen=True):
+class NodeSeen(Struct, frozen=True, gc=False):
     """A node appeared or changed."""
 
     node: Node
 
 
-class NodeGone(Struct, frozen=True):
+class NodeGone(Struct, frozen=True, gc=False):
     """A node was deleted."""
 
     name: str
 
 
-class LevelsSeen(Struct, frozen=True):
+class LevelsSeen(Struct, frozen=True, gc=False):
     """The default topology's levels, coarse to fine; the node level is always the last."""
 
     levels: tuple[Level, ...]
 
 
-class QueueSeen(Struct, frozen=True):
+class QueueSeen(Struct, frozen=True, gc=False):
     """A queue appeared or changed."""
 
     queue: Queue
 
 
-class QueueGone(Struct, frozen=True):
+class QueueGone(Struct, frozen=True, gc=False):
     """A queue was deleted."""
 
     name: str
 
 
-class GangSeen(Struct, frozen=True):
+class GangSeen(Struct, frozen=True, gc=False):
     """A gang appeared, or its PodGroup or owner changed."""
 
     gang: Gang
 
 
-class GangGone(Struct, frozen=True):
+class GangGone(Struct, frozen=True, gc=False):
     """A gang's PodGroup (or the pod of a group of one) was deleted: all it still held by assumption is free."""
 
     uid: str
 
 
-class MemberSeen(Struct, frozen=True):
+class MemberSeen(Struct, frozen=True, gc=False):
     """A member's pod appeared or changed."""
 
     member: Member
 
 
-class MemberGone(Struct, frozen=True):
+class MemberGone(Struct, frozen=True, gc=False):
     """A member's pod no longer exists."""
 
     uid: str
 
 
-class OccupantSeen(Struct, frozen=True):
+class OccupantSeen(Struct, frozen=True, gc=False):
     """A pod that is no member of any gang sits on a node and uses it. ``requests`` include ``pods: 1``."""
 
     uid: str
@@ -73,20 +73,20 @@ class OccupantSeen(Struct, frozen=True):
     requests: Amounts
 
 
-class OccupantGone(Struct, frozen=True):
+class OccupantGone(Struct, frozen=True, gc=False):
     """That pod ended or was deleted."""
 
     uid: str
 
 
-class RecordSeen(Struct, frozen=True):
+class RecordSeen(Struct, frozen=True, gc=False):
     """Our admission record was committed (the API server's own reply, ahead of the watch)."""
 
     gang: str
     record: Record
 
 
-class WriteFailed(Struct, frozen=True):
+class WriteFailed(Struct, frozen=True, gc=False):
     """The API server refused a write of this round and nothing of the round was committed: the assumption is over.
 
     ``misfit`` says why; ``retry`` is true when the same admission may be tried again at once (a lost race), false when it

@@ -14,7 +14,7 @@ from queuectl.model.reasons import Misfit
 from queuectl.model.resources import Amounts
 
 
-class Requirement(Struct, frozen=True, order=True):
+class Requirement(Struct, frozen=True, order=True, gc=False):
     """One node selector requirement; ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt as in core/v1."""
 
     key: str
@@ -22,14 +22,14 @@ class Requirement(Struct, frozen=True, order=True):
     values: tuple[str, ...] = ()
 
 
-class Term(Struct, frozen=True, order=True):
+class Term(Struct, frozen=True, order=True, gc=False):
     """One OR-term of required node affinity: all label expressions and all fields (metadata.name) must hold."""
 
     expressions: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
 
 
-class Toleration(Struct, frozen=True, order=True):
+class Toleration(Struct, frozen=True, order=True, gc=False):
     """A pod's toleration; empty ``key`` with operator Exists tolerates everything, empty ``effect`` every effect."""
 
     key: str = ""
@@ -38,7 +38,7 @@ class Toleration(Struct, frozen=True, order=True):
     effect: str = ""
 
 
-class Shape(Struct, frozen=True):
+class Shape(Struct, frozen=True, gc=False):
     """All that placement may know of a pod. Canonical (sorted), so that equal pods have equal shapes and hash alike.
 
     ``requests`` include ``pods: 1``. ``affinity`` is None when there is no required node affinity; an empty tuple
@@ -53,7 +53,7 @@ class Shape(Struct, frozen=True):
     unmodelled: tuple[str, ...] = ()
 
 
-class Role(Struct, frozen=True):
+class Role(Struct, frozen=True, gc=False):
     """Slots of one kind inside a gang: ``minimum`` belong to the gang, those up to ``maximum`` are extras.
 
     ``shape`` is the owner's template; None when only the members themselves can tell. ``required`` and ``preferred``
@@ -70,14 +70,14 @@ class Role(Struct, frozen=True):
     gates: tuple[str, ...] = ()
 
 
-class Place(Struct, frozen=True):
+class Place(Struct, frozen=True, gc=False):
     """One slot on one node. ``slot`` counts through the roles in order: role offset (by maximum) + rank."""
 
     slot: int
     node: str
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):
     """A persisted admission: the ``round``-th of this gang, its places (sorted by slot), and when it was decided (ms)."""
 
     round: int
@@ -150,7 +150,7 @@ class Stage(enum.IntEnum):
     FAILED = 5
 
 
-class Member(Struct, frozen=True, kw_only=True):
+class Member(Struct, frozen=True, kw_only=True, gc=False):
     """A pod of a gang. ``rank`` is None where its owner does not number its pods; ``node`` is set from BOUND on.
 
     ``pinned`` is the node named by our pin of a released pod. ``record`` is the admission carried by the pod itself
