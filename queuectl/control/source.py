@@ -216,7 +216,7 @@ class Source:
                 yield from self._pod_gone(uid)
             yield from self._occupant(pod)
             return
-        before, now = self.pods.get(uid), self._tracked(pod)
+        before, now = self.pods.get(uid), self.tracked(pod)
         if self._occupants.pop(uid, None) is not None:
             yield OccupantGone(uid)
         if now.problem:
@@ -242,7 +242,8 @@ class Source:
         if before is not None and before.member.gang != gang:
             yield from self._settle(before.member.gang)
 
-    def _tracked(self, pod: Pod) -> Tracked:
+    def tracked(self, pod: Pod) -> Tracked:
+        """What is kept of a managed pod. About 8 µs."""
         meta, spec, labels = pod.metadata, pod.spec, pod.metadata.labels or {}
         known = translate.controller(meta)
         # Interned: a hundred thousand pods share these few texts.
