@@ -66,16 +66,19 @@ def _resident() -> int:
 async def decode(proof: Proof) -> None:
     """CPU seconds and kept memory, the best of three runs (other work on the machine only ever adds)."""
     count, tries = 100_000, 1 if proof.sample else 3
+
+    async def run(gangs: bool) -> dict[str, float]:
+        code = f"import json; from tests.proofs.cost import decode_and_keep as d; print(json.dumps(d({count}, gangs={gangs})))"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        )
+        out, _ = await process.communicate()
+        measured: dict[str, float] = json.loads(out)
+        return measured
+
     found = {}
     for gangs in (False, True):
-        code = f"import json; from tests.proofs.cost import decode_and_keep as d; print(json.dumps(d({count}, gangs={gangs})))"
-        runs = []
-        for _ in range(tries):
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
-            )
-            out, _ = await process.communicate()
-            runs.append(json.loads(out))
+        runs = [await run(gangs) for _ in range(tries)]
         found[gangs] = min(r["seconds"] for r in runs), max(r["mb"] for r in runs)
     (seconds, _), (whole, mb) = found[False], found[True]
     proof.row(

@@ -132,7 +132,7 @@ async def deadline(proof: Proof, stage: Stage) -> None:
         stage.tenant(namespace) as tenant,
     ):
         held = proxy.stall("PATCH", r"/pods/(?!.*dryRun)")
-        await tenant.create(jobs(namespace), job("train", namespace, 16, seconds=6))
+        await tenant.create(jobs(namespace), job("train", namespace, 16, seconds=4.5))
         await eventually(lambda: held.hits == 16, 30, "16 releases on their way")
         stranger = gated_pod("stranger", 4, gates=(), nodeSelector={"kubernetes.io/hostname": "late-0"})
         await stage.admin.create(pods(namespace), stranger)
