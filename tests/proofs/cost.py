@@ -64,8 +64,11 @@ def _resident() -> int:
 
 
 async def decode(proof: Proof) -> None:
-    """CPU seconds and kept memory, the best of three runs (other work on the machine only ever adds)."""
-    count, tries = 100_000, 1 if proof.sample else 3
+    """CPU seconds and kept memory, the best of three runs (other work on the machine only ever adds).
+
+    The sample takes half as many pods once; 10 MB do not grow with their number.
+    """
+    count, tries, most_seconds, most_mb = (50_000, 1, 1.0, 55.0) if proof.sample else (100_000, 3, 2.0, 100.0)
 
     async def run(gangs: bool) -> dict[str, float]:
         code = f"import json; from tests.proofs.cost import decode_and_keep as d; print(json.dumps(d({count}, gangs={gangs})))"
@@ -84,8 +87,8 @@ async def decode(proof: Proof) -> None:
     proof.row(
         f"decode {count:,} pods of 5.9 KB with managedFields, 500 a page, to what is kept of each",
         f"{seconds:.2f} s of CPU ({whole:.2f} s with their gangs told to the engine's input), {mb:.0f} MB kept of all",
-        "< 2 s, < 100 MB",
-        seconds < 2 and mb < 100,
+        f"< {most_seconds:g} s, < {most_mb:g} MB",
+        seconds < most_seconds and mb < most_mb,
     )
 
 
