@@ -10,19 +10,14 @@ import logging
 from collections.abc import Iterable, Iterator
 from sys import intern
 
-from msgspec.structs import replace
-
 from queuectl.contract import foreign, names, translate
 from queuectl.contract.foreign import Custom, Job, Kind, Meta, Pod
-from queuectl.contract.owners import JOB, pod_group_name
-from queuectl.contract.shapes import Shapes
 from queuectl.contract.v1alpha1 import InvalidObject
-from queuectl.control.mirror import Classes, Names, Problems, Tally, Tracked, older
+from queuectl.control.mirror import Names, Problems, Tracked, older
 from queuectl.control.ports import Bookmark, Deleted, Event, Malformed, Upserted
+from queuectl.control.rolls import Rolls
 from queuectl.model.changes import (
     Change,
-    GangGone,
-    GangSeen,
     LevelsSeen,
     MemberGone,
     MemberSeen,
@@ -33,7 +28,7 @@ from queuectl.model.changes import (
     QueueGone,
     QueueSeen,
 )
-from queuectl.model.gangs import Gang, Stage
+from queuectl.model.gangs import Stage
 from queuectl.model.quantity import QuantityError
 from queuectl.model.topology import DEFAULT_LEVELS
 
@@ -56,28 +51,16 @@ DEPARTED = 10_000
 log = logging.getLogger(__name__)
 
 
-class Source:
+class Source(Rolls):
     """Mirror and translator. ``apply`` costs O(1) an event, except where a PodGroup or Job appears: O(its members)."""
 
     def __init__(self) -> None:
-        self.pods: dict[str, Tracked] = {}
-        self.members: dict[str, dict[str, None]] = {}  # gang UID → pod UIDs
-        self.groups: dict[str, Custom] = {}
-        self.jobs: dict[str, Job] = {}
+        super().__init__()
         self.queues: dict[str, Custom] = {}
-        self.underived: dict[str, str] = {}  # managed Jobs without a PodGroup → their queue
-        self.invalid: dict[str, str] = {}  # managed Jobs that can have none → why
         self.problems = Problems()
-        self.touched: set[str] = set()  # gangs whose wire state changed since the last look
         self._departed: dict[str, None] = {}
-        self._named: dict[tuple[str, str], str] = {}
-        self._awaited: dict[tuple[str, str], str] = {}  # the name that a Job's PodGroup has → the Job
-        self._gangs: dict[str, Gang] = {}
-        self._tallies: dict[str, Tally] = {}
-        self._crews: dict[str, translate.Crew] = {}
         self._occupants: dict[str, tuple[str, object]] = {}
-        self._nodes, self._queue_names, self._topologies, self._classes = Names(), Names(), Names(), Classes()
-        self._shapes = Shapes()
+        self._nodes, self._queue_names, self._topologies = Names(), Names(), Names()
 
     # ---- events
 
@@ -267,14 +250,6 @@ class Source:
             problem=problem,
         )
 
-    def _gang_uid(self, uid: str, namespace: str, group: str, job: str, job_name: str) -> str:
-        """The gang a pod belongs to: its PodGroup's UID, a stand-in where that does not exist, or its own UID."""
-        if group:
-            return self._named.get((namespace, group)) or f"missing/{namespace}/{group}"
-        if job:
-            return self._derived(namespace, job, job_name) or f"missing/{namespace}/{job}"
-        return uid
-
     def _occupant(self, pod: Pod) -> Iterator[Change]:
         uid, node = pod.metadata.uid, pod.spec.node_name
         if not node or pod.status.phase in ("Succeeded", "Failed"):
@@ -296,207 +271,3 @@ class Source:
             yield MemberGone(uid)
             self._leave(tracked)
             yield from self._settle(tracked.member.gang)
-
-    # ---- members of gangs
-
-    def _enter(self, tracked: Tracked) -> None:
-        gang = tracked.member.gang
-        if gang not in self.members:
-            self.members[gang], self._tallies[gang] = {}, Tally()
-        self.members[gang][tracked.member.uid] = None
-        self._tallies[gang].count(tracked, 1)
-        self.touched.add(gang)
-
-    def _leave(self, tracked: Tracked) -> None:
-        gang = tracked.member.gang
-        self._tallies[gang].count(tracked, -1)
-        del self.members[gang][tracked.member.uid]
-        if not self.members[gang]:
-            del self.members[gang], self._tallies[gang]
-        self.touched.add(gang)
-
-    def _settle(self, gang: str) -> Iterator[Change]:
-        """The gang again after members came, went or changed; one that stood for pods only goes with its last one."""
-        if gang in self.groups:
-            yield from self._refresh(gang, anew=False)
-        elif gang.startswith("missing/"):
-            yield from self._stand_in(gang)
-        elif gang not in self.members and self._gangs.pop(gang, None) is not None:
-            yield GangGone(gang)
-
-    def _stand_in(self, uid: str) -> Iterator[Change]:
-        """What stands for a PodGroup that does not exist: while it has members, or its Job must be told what is wrong."""
-        _, namespace, key = uid.split("/", 2)
-        job, first = self.jobs.get(key), next(iter(self.members.get(uid, ())), None)
-        problem = self.invalid.get(key, "") if job is not None else ""
-        if first is not None:
-            pod = self.pods[first]
-            yield from self._seen(translate.stand_in(uid, namespace, pod.group or pod.job_name, pod.queue, problem))
-        elif job is not None and problem:
-            yield from self._seen(
-                translate.stand_in(uid, namespace, job.metadata.name, translate.queue_of(job), problem)
-            )
-        elif self._gangs.pop(uid, None) is not None:
-            self.touched.add(uid)
-            yield GangGone(uid)
-
-    def _rehome(self, gang: str) -> Iterator[Change]:
-        """Members of a gang, or of what stands in for one, move to where they belong now. O(members)."""
-        moved = []
-        for uid in list(self.members.get(gang, ())):
-            tracked = self.pods[uid]
-            home = self._gang_uid(uid, tracked.namespace, tracked.group, tracked.job, tracked.job_name)
-            if home != gang:
-                self._leave(tracked)
-                tracked.member = replace(tracked.member, gang=intern(home))
-                self._enter(tracked)
-                moved.append(tracked.member)
-                yield MemberGone(uid)
-        for home in dict.fromkeys(member.gang for member in moved):
-            yield from self._settle(home)
-        for member in moved:
-            yield MemberSeen(member)
-        yield from self._settle(gang)
-
-    # ---- PodGroups and their owners
-
-    def _derived(self, namespace: str, job: str, job_name: str) -> str:
-        """UID of the PodGroup derived from a Job, "" when there is none.
-
-        It has the name that only this Job's has, in its namespace, and is controlled by it: no other claim counts, for
-        whoever may write PodGroups may write ownerReferences too.
-        """
-        uid = self._named.get((namespace, pod_group_name(JOB.kind.kind, job_name, job)), "")
-        if not uid:
-            return ""
-        known = translate.controller(self.groups[uid].metadata)
-        return uid if known is not None and known.uid == job else ""
-
-    def owner(self, group: Custom) -> Job | None:
-        """The Job that a PodGroup was derived from, while it exists."""
-        known = translate.controller(group.metadata)
-        job = self.jobs.get(known.uid) if known is not None else None
-        if (
-            job is None
-            or self._derived(job.metadata.namespace, job.metadata.uid, job.metadata.name) != group.metadata.uid
-        ):
-            return None
-        return job
-
-    def _group(self, group: Custom) -> Iterator[Change]:
-        meta = group.metadata
-        name = (meta.namespace, meta.name)
-        before, namesake = self.groups.get(meta.uid), self._named.get(name)
-        self.groups[meta.uid] = group
-        self._named[name] = meta.uid
-        yield from self._refresh(meta.uid)
-        if before is not None and namesake == meta.uid and before.metadata.owner_references == meta.owner_references:
-            return
-        homeless = [meta.uid, namesake, f"missing/{meta.namespace}/{meta.name}"]
-        homeless += [f"missing/{meta.namespace}/{reference.uid}" for reference in meta.owner_references]
-        for gang in dict.fromkeys(homeless):
-            if gang in self.members:
-                yield from self._rehome(gang)
-        yield from self._claimed(name)
-
-    def _group_gone(self, uid: str) -> Iterator[Change]:
-        group = self.groups.pop(uid, None)
-        if group is None:
-            return
-        meta = group.metadata
-        if self._named.get((meta.namespace, meta.name)) == uid:
-            del self._named[meta.namespace, meta.name]
-        self._crews.pop(uid, None)
-        self.touched.add(uid)
-        yield from self._rehome(uid)
-        yield from self._claimed((meta.namespace, meta.name))
-
-    def _claimed(self, name: tuple[str, str]) -> Iterator[Change]:
-        """The PodGroup of this name came, went or changed hands: the Job that has that name for its own looks again."""
-        if (job := self.jobs.get(self._awaited.get(name, ""))) is not None:
-            yield from self._want(job)
-
-    def _job(self, job: Job) -> Iterator[Change]:
-        meta = job.metadata
-        self.jobs[meta.uid] = job
-        self._awaited[meta.namespace, pod_group_name(JOB.kind.kind, meta.name, meta.uid)] = meta.uid
-        if group := self._derived(meta.namespace, meta.uid, meta.name):
-            yield from self._refresh(group)
-        yield from self._want(job)
-
-    def _want(self, job: Job) -> Iterator[Change]:
-        """A managed Job without a PodGroup is to get one, unless it is over; one that can have none is told why.
-
-        Its pods tell the queue where neither it nor its template does.
-        """
-        meta = job.metadata
-        stand_in = f"missing/{meta.namespace}/{meta.uid}"
-        queue = problem = ""
-        derived = self._derived(meta.namespace, meta.uid, meta.name)
-        if not derived and meta.deletion_timestamp is None and not JOB.finished(job):
-            first = next(iter(self.members.get(stand_in, ())), None)
-            queue = translate.queue_of(job) or (self.pods[first].queue if first is not None else "")
-        if queue:
-            name = pod_group_name(JOB.kind.kind, meta.name, meta.uid)
-            problem = translate.underivable(job, queue)
-            if (meta.namespace, name) in self._named:
-                problem = f"PodGroup {meta.namespace}/{name} is not the Job's own and in the way: delete it"
-        self.underived.pop(meta.uid, None)
-        self.invalid.pop(meta.uid, None)
-        if problem:
-            self.invalid[meta.uid] = problem
-        elif queue:
-            self.underived[meta.uid] = queue
-        yield from self._stand_in(stand_in)
-
-    def _job_gone(self, uid: str) -> Iterator[Change]:
-        job = self.jobs.pop(uid, None)
-        if job is None:
-            return
-        meta = job.metadata
-        self.underived.pop(uid, None)
-        self.invalid.pop(uid, None)
-        self._awaited.pop((meta.namespace, pod_group_name(JOB.kind.kind, meta.name, uid)), None)
-        if group := self._derived(meta.namespace, uid, meta.name):
-            yield from self._refresh(group)
-        yield from self._stand_in(f"missing/{meta.namespace}/{uid}")
-
-    def _refresh(self, uid: str, *, anew: bool = True) -> Iterator[Change]:
-        """The gang again, if anything that the engine knows of it changed. Not ``anew``: only its members may have."""
-        group = self.groups[uid]
-        owner = self.owner(group)
-        crew = self._crew(uid, owner)
-        if not anew and self._crews.get(uid) == crew:
-            return
-        self._crews[uid] = crew
-        self.touched.add(uid)
-        yield from self._seen(translate.gang(group, owner, self._shapes, crew))
-
-    def _crew(self, gang: str, owner: Job | None) -> translate.Crew:
-        tally = self._tallies.get(gang)
-        cleaned = JOB.cleaned(owner, tally.succeeded if tally is not None else 0) if owner is not None else 0
-        if tally is None:
-            return translate.Crew(self._classes.of(owner), cleaned=cleaned)
-        return translate.Crew(
-            max(tally.priorities),
-            conflicting=len(tally.priorities) > 1,
-            empty=False,
-            cleaned=cleaned,
-            present=tally.present if cleaned else 0,
-            problem=tally.problems[min(tally.problems)] if tally.problems else "",
-        )
-
-    def _reclassed(self) -> Iterator[Change]:
-        """A priority class changed: it decides the priority of gangs that have no members yet. O(PodGroups)."""
-        for uid in list(self.groups):
-            if uid not in self.members:
-                yield from self._refresh(uid, anew=False)
-
-    def _seen(self, gang: Gang) -> Iterator[Change]:
-        if self._gangs.get(gang.uid) != gang:
-            self._gangs[gang.uid] = gang
-            yield GangSeen(gang)
-
-    def gang(self, uid: str) -> Gang | None:
-        """The gang as last told to the engine."""
-        return self._gangs.get(uid)
