@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -21,13 +20,12 @@ from queuectl.contract import foreign, patches
 from queuectl.control.ports import Upserted
 from queuectl.control.source import Source
 from queuectl.drivers.kube.decode import decoders
-from tests.proofs.stage import QUEUES, ROOT, USER, Running, Stage, gated, groups, job, jobs, pods
+from tests.proofs.stage import QUEUES, ROOT, USER, Running, Stage, groups, job, jobs, pods
 from tests.proofs.table import Proof
-from tests.rig.audit import gate_removals
+from tests.rig.audit import AuditLog, gate_removals
 from tests.rig.client import STRATEGIC, Api, eventually
 from tests.rig.controlplane import ADMIN_GROUPS
 from tests.rig.nodes import NodeSpec, gpu_nodes
-from tests.rig.objects import Object
 
 PODS, SIZE, IN_FLIGHT = 2000, 16, 16
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -132,42 +130,56 @@ async def empty(stage: Stage, namespace: str) -> None:
     await eventually(look, 240, "the namespace to be empty")
 
 
-async def fill(stage: Stage, namespace: str, count: int, prefix: str) -> list[Object]:
-    """So many pods in Jobs of 16, all gated."""
+async def fill(stage: Stage, namespace: str, count: int, prefix: str) -> None:
+    """So many pods in Jobs of 16, all behind our gate, because their queue is held."""
     await stage.admin.patch(f"{QUEUES}/{namespace}", {"spec": {"state": "Held"}})
     for number in range(count // SIZE):
         await stage.admin.create(jobs(namespace), job(f"{prefix}-{number}", namespace, SIZE))
+    await reach(stage, namespace, "active", count)
 
-    async def look() -> list[Object]:
-        found = await stage.admin.list(pods(namespace))
-        return found if len(found) == count and all(map(gated, found)) else []
 
-    return await eventually(look, 240, f"{count} gated pods")
+async def reach(stage: Stage, namespace: str, what: str, count: int) -> None:
+    """Wait until the Jobs' status sums up to so many pods ``active`` or ``ready``: cheaper to ask than all the pods."""
+
+    async def look() -> bool:
+        found = await stage.admin.list(jobs(namespace))
+        return sum(int((one.get("status") or {}).get(what) or 0) for one in found) == count
+
+    await eventually(look, 240, f"{count} pods {what}")
+
+
+async def _rate(audit: AuditLog, prefix: str, count: int) -> float:
+    """Pods a second from the first gate that was removed to the last, once all are in the audit log.
+
+    Looked at once a second: reading the log costs time that the measured ones would miss.
+    """
+    for _ in range(180):
+        removals = [r for r in gate_removals(audit.events()) if r.name.startswith(prefix + "-")]
+        if len(removals) == count:
+            times = [r.event.request_received_timestamp for r in removals]
+            return count / float((max(times) - min(times)).total_seconds())
+        await asyncio.sleep(1)
+    raise AssertionError(f"{len(removals)} of {count} released")
 
 
 async def _ours(stage: Stage, namespace: str, count: int, prefix: str) -> float:
-    """Pods a second from the first gate that we remove to the last, all gangs being ready at once."""
+    """By the controller, all gangs being ready at once."""
     async with stage.leader(leaseDuration="15s"):
         await fill(stage, namespace, count, prefix)
+        audit = AuditLog(stage.control_plane.audit_path, from_end=True)
         await stage.admin.patch(f"{QUEUES}/{namespace}", {"spec": {"state": "Open"}})
-        removals = [r for r in await stage.audit.gate_removals(0, namespace) if r.name.startswith(prefix + "-")]
-
-        async def all_gone() -> bool:
-            removals[:] = [r for r in gate_removals(stage.audit.events()) if r.name.startswith(prefix + "-")]
-            return len(removals) == count
-
-        await eventually(all_gone, 120, f"{count} releases")
-        times = [r.event.request_received_timestamp for r in removals]
-        return count / float((max(times) - min(times)).total_seconds())
+        return await _rate(audit, prefix, count)
 
 
 async def _bare(stage: Stage, namespace: str, count: int, prefix: str) -> float:
     """The same pods by bare patches with identical bodies and concurrency, over the account of the controller."""
     async with stage.leader(leaseDuration="15s"):  # makes the PodGroups, as in the other run; then it is gone
-        found = await fill(stage, namespace, count, prefix)
+        await fill(stage, namespace, count, prefix)
+    found = await stage.admin.list(pods(namespace))
     nodes = [n["metadata"]["name"] for n in await stage.admin.list("/api/v1/nodes")]
     lease = await stage.admin.get("/apis/coordination.k8s.io/v1/namespaces/queuectl-system/leases/queuectl")
     fence = lease["spec"]["leaseTransitions"]
+    audit = AuditLog(stage.control_plane.audit_path, from_end=True)
     waiting = iter(enumerate(found))
     async with Api(stage.control_plane.kubeconfig(USER)) as api:
 
@@ -179,13 +191,7 @@ async def _bare(stage: Stage, namespace: str, count: int, prefix: str) -> float:
                 await api.patch(f"{pods(namespace)}/{meta['name']}", body, STRATEGIC, fieldManager="queuectl")
 
         await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
-
-    def mine() -> list[Any]:
-        return [r for r in gate_removals(stage.audit.events()) if r.name.startswith(prefix + "-")]
-
-    removals = await eventually(lambda: r if len(r := mine()) == count else [], 60, "bare patches in the audit log")
-    times = [r.event.request_received_timestamp for r in removals]
-    return count / float((max(times) - min(times)).total_seconds())
+    return await _rate(audit, prefix, count)
 
 
 async def release_rate(proof: Proof, stage: Stage) -> None:
@@ -235,11 +241,7 @@ async def idle(proof: Proof, stage: Stage) -> None:
             await fill(stage, namespace, count, "idle")
             await admin.patch(f"{QUEUES}/{namespace}", {"spec": {"state": "Open"}})
 
-            async def all_run() -> bool:
-                found = await admin.list(pods(namespace), fieldSelector="status.phase=Running")
-                return len(found) == count
-
-            await eventually(all_run, 240, f"{count} pods running")
+            await reach(stage, namespace, "ready", count)
 
             async def settled() -> bool:
                 before = cpu_seconds(controller.process.pid)
