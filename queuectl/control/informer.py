@@ -84,7 +84,7 @@ class Informer:
             self.lists += 1
             self._version = None
         count = 0
-        async with aclosing(self._cluster.watch(self.kind, since)) as stream:  # type: ignore[type-var]  # every driver's is a generator
+        async with aclosing(self._cluster.watch(self.kind, since)) as stream:
             async for event in stream:
                 if not reading:
                     self.lost_at = None

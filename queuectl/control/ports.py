@@ -6,7 +6,7 @@ of HTTP.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -87,7 +87,7 @@ Event = Upserted | Deleted | Malformed | Bookmark
 class Cluster(Protocol):
     """Objects with versions. Every call may raise ClusterError; a cancelled call may have been committed."""
 
-    def watch(self, kind: Kind, since: str | None) -> AsyncIterator[Event]:
+    def watch(self, kind: Kind, since: str | None) -> AsyncGenerator[Event, None]:
         """Events of one kind in all namespaces.
 
         ``since`` None: first the current state as Upserted (no particular order), then ``Bookmark(synced=True)``, then

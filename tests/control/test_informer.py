@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 
 import pytest
 
@@ -38,7 +38,7 @@ class Script:
         self.slept.append(seconds)
         self.time += seconds
 
-    async def watch(self, kind: Kind, since: str | None) -> AsyncIterator[Event]:
+    async def watch(self, kind: Kind, since: str | None) -> AsyncGenerator[Event, None]:
         self.since.append(since)
         if not self.streams:
             raise asyncio.CancelledError

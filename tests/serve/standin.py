@@ -7,7 +7,7 @@ more wait: one is too large for a rack, one is held. language has a pod on its o
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from queuectl.contract import foreign
@@ -44,7 +44,7 @@ class ManualClock:
 class NoCluster:
     """Answers nothing: these tests feed the controller by hand."""
 
-    async def watch(self, kind: Kind, since: str | None) -> AsyncIterator[Event]:
+    async def watch(self, kind: Kind, since: str | None) -> AsyncGenerator[Event, None]:
         raise Unreachable("there is no cluster")
         yield
 
