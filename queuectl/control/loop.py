@@ -10,7 +10,6 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from queuectl.contract import foreign
 from queuectl.contract.config import Configuration
@@ -24,11 +23,10 @@ from queuectl.control.release import Release, is_stale_fence
 from queuectl.control.source import KINDS, Source
 from queuectl.control.steps import Target, derive
 from queuectl.engine.engine import Engine
-from queuectl.engine.view import QueueView, View
+from queuectl.engine.view import View
 from queuectl.model.changes import Change, GangGone
 from queuectl.model.plan import Admit, AdmitExtra, Plan, Refuse, Withdraw
 from queuectl.model.reasons import Misfit
-from queuectl.model.resources import Amounts, show
 
 log = logging.getLogger(__name__)
 
@@ -252,9 +250,7 @@ class Controller:
                     pass  # the same admission, with one more of its members
                 case Admit():
                     self._blockers.forget(action.gang)
-                    log.info(
-                        "admit", extra={"gang": action.gang, "round": action.round, "pods": len(action.assignments)}
-                    )
+                    log.info("admit", extra=self._named(action.gang, round=action.round, pods=len(action.assignments)))
                 case AdmitExtra():
                     log.info("admit extra", extra=self._named(action.gang, member=action.member, node=action.node))
                 case Withdraw():
@@ -304,7 +300,7 @@ class Controller:
         if self._queues_stale and now - self._queues_looked >= interval:
             self._queues_looked, self._queues_stale = now, False
             for queue in self.engine.queues():
-                self._queues.show(queue.name, queue_fields(queue), queue.misfits[0] if queue.misfits else None)
+                self._queues.show(queue)
         for write in self._queues.next_writes(fence, now, wall):
             self.actuator.offer(write)
         if deferred:
@@ -314,20 +310,3 @@ class Controller:
         if self._queues_stale:
             later.append(max(0.0, interval - (now - self._queues_looked)))
         return later
-
-
-def queue_fields(queue: QueueView) -> dict[str, Any]:
-    """A queue's status, but for its conditions."""
-    return {
-        "allocated": _listed(queue.usage),
-        "pending": _listed(queue.pending),
-        "counts": {
-            "pending": queue.gangs_pending,
-            "admitted": queue.gangs_admitted,
-            "running": queue.gangs_running,
-        },
-    }
-
-
-def _listed(vector: Amounts) -> list[dict[str, str]]:
-    return [{"name": name, "pool": "*", "amount": show(name, amount)} for name, amount in vector if name != "pods"]

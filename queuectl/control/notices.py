@@ -9,7 +9,9 @@ from typing import Any
 from queuectl.contract import foreign, patches
 from queuectl.control.source import Source
 from queuectl.control.steps import Step, Write, on_group
+from queuectl.engine.view import QueueView
 from queuectl.model.reasons import Misfit
+from queuectl.model.resources import Amounts, show
 
 BUDGET = 10.0  # blocker writes a second over all gangs, with as many saved up: far below what an API server notices
 
@@ -71,8 +73,9 @@ class QueueStatuses:
         self._last: dict[str, tuple[float, dict[str, Any], Misfit | None]] = {}
         self._changed: set[str] = set()
 
-    def show(self, name: str, fields: dict[str, Any], problem: Misfit | None) -> None:
+    def show(self, queue: QueueView) -> None:
         """What the queue holds now."""
+        name, fields, problem = queue.name, _fields(queue), queue.misfits[0] if queue.misfits else None
         at, before, why = self._last.get(name, (float("-inf"), {}, None))
         if (fields, problem) != (before, why) or at == float("-inf"):
             self._last[name] = (at, fields, problem)
@@ -104,3 +107,20 @@ class QueueStatuses:
 def _same(before: dict[str, Any] | None, after: dict[str, Any]) -> bool:
     """Whether a write would change nothing but the fence."""
     return before is not None and all(before.get(key) == value for key, value in after.items() if key != "fence")
+
+
+def _fields(queue: QueueView) -> dict[str, Any]:
+    """A queue's status, but for its conditions."""
+    return {
+        "allocated": _listed(queue.usage),
+        "pending": _listed(queue.pending),
+        "counts": {
+            "pending": queue.gangs_pending,
+            "admitted": queue.gangs_admitted,
+            "running": queue.gangs_running,
+        },
+    }
+
+
+def _listed(vector: Amounts) -> list[dict[str, str]]:
+    return [{"name": name, "pool": "*", "amount": show(name, amount)} for name, amount in vector if name != "pods"]

@@ -8,6 +8,7 @@ from queuectl.contract import foreign
 from queuectl.control.notices import Blockers, QueueStatuses
 from queuectl.control.ports import Upserted
 from queuectl.control.steps import Write
+from queuectl.engine.view import QueueView
 from queuectl.model.reasons import Misfit, Reason, TextEvidence
 from tests.control.tiny import FENCE, NOW, Tiny
 
@@ -42,10 +43,26 @@ def test_a_queue_status_that_was_not_written_is_written_again() -> None:
     tiny.objects["queues", "", "q"] = queue
     tiny.source.apply(foreign.QUEUES, Upserted(msgspec.convert(queue, foreign.Custom)))
     statuses = QueueStatuses(tiny.source, 10.0)
-    statuses.show("q", {"counts": {"pending": 1}}, None)
+    statuses.show(
+        QueueView(
+            name="q",
+            parent=None,
+            leaf=True,
+            weight=1,
+            priority=0,
+            usage=(("nvidia.com/gpu", 8000), ("pods", 8)),
+            entries=(),
+            pending=(),
+            gangs_pending=0,
+            gangs_admitted=1,
+            gangs_running=0,
+            misfits=(),
+        )
+    )
     assert len(list(statuses.next_writes(FENCE, 5.0, NOW))) == 1
     assert statuses.next_due(5.0) == 15.0
     (write,) = statuses.next_writes(FENCE, 15.0, NOW)
+    assert write.body["status"]["allocated"] == [{"name": "nvidia.com/gpu", "pool": "*", "amount": "8"}]
     tiny.send(write)
     assert list(statuses.next_writes(FENCE, 25.0, NOW)) == []
     assert statuses.next_due(25.0) is None
