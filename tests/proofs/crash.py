@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from msgspec import Struct
 
@@ -84,7 +86,9 @@ async def killed(proof: Proof, stage: Stage) -> None:
                     for i, name in enumerate(names):
                         await tenant.create(jobs(namespace), job(name, namespace, SIZE, suspend=i % 2 == 0))
                     await eventually(_hit(rule), 60, f"{trial.step} write {trial.index}")
-            hit[await _last_step(stage, namespace)] += 1
+                    committed = partial(_committed, stage, namespace, trial, proxy)
+                    step = await eventually(committed, 10, f"{trial.step} write {trial.index} in the audit log")
+                hit[step] += 1
             async with stage.leader() as second:
                 torn += await _torn(stage, namespace, names)
                 mismatched += await _mismatched(stage, namespace, second)
@@ -127,14 +131,17 @@ def _ended(controller: Running) -> Callable[[], bool]:
     return lambda: controller.process.returncode is not None
 
 
-async def _last_step(stage: Stage, namespace: str) -> str:
-    """The step of the controller's last stored write in the namespace: where it was killed."""
-    events = [
+def _committed(stage: Stage, namespace: str, trial: Trial, proxy: Proxy) -> str:
+    """The step of the write whose answer is held back, once the audit log shows it as stored; "" before that."""
+    sent = [r for r in proxy.requests if r.method == trial.method and re.search(trial.target, f"{r.path}?{r.query}")]
+    path = sent[trial.index - 1].path
+    stored = [
         e
         for e in stage.audit.events()
-        if e.stored and e.user.username == USER and e.object_ref.namespace == namespace and e.what != "leases"
+        if e.stored and e.user.username == USER and e.object_ref.namespace == namespace
+        if e.request_uri.partition("?")[0] == path
     ]
-    return step_of(events[-1]) if events else "none"
+    return step_of(stored[-1]) if stored else ""
 
 
 async def _torn(stage: Stage, namespace: str, names: list[str]) -> int:
