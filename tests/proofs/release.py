@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 
 from tests.proofs import cost, crash, gangs, mutants
@@ -27,7 +28,8 @@ def main() -> int:
     """Exit code 0 when every row holds."""
     if build.binaries() is None:
         print("proof-release needs the control plane: run `make rig-build` once (Go 1.26 or newer)")
-        return 0 if not build.find_go() else 1
+        # The sample is part of `make test`, which does without the control plane unless it is required.
+        return 0 if os.environ.get("SAMPLE") == "1" and os.environ.get("RIG") != "require" else 1
     proof = Proof("release")
     asyncio.run(prove(proof))
     return proof.end()
