@@ -27,14 +27,14 @@ class Verbs(click.Group):
         """All verbs, in the order in which people meet them."""
         return list(VERBS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
         """Import a verb."""
         if cmd_name not in VERBS:
             return None
         command: click.Command = importlib.import_module(VERBS[cmd_name][0]).command
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - likewise
         """The overview, without importing anything."""
         with formatter.section("Commands"):
             formatter.write_dl([(verb, line) for verb, (_, line) in VERBS.items()])
