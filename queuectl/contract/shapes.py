@@ -187,7 +187,10 @@ def _may_be_unmodelled(spec: PodSpec) -> bool:
     for volume in spec.volumes or ():
         if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
             return True
-    return spec.scheduler_name not in (None, names.SCHEDULER) or any(c.ports for c in spec.containers)
+    for container in spec.containers:
+        if container.ports:
+            return True
+    return spec.scheduler_name is not None and spec.scheduler_name != names.SCHEDULER
 
 
 def unmodelled(spec: PodSpec) -> Iterable[str]:

@@ -348,12 +348,19 @@ def _gates(owner: Job | None) -> tuple[str, ...]:
 
 
 def likeness(pod: Pod) -> int:
-    """Hash of what an admission chain may judge a pod's patch by: labels (its index apart) and service account."""
+    """Hash of what an admission chain may judge a pod's patch by: labels (but for its index and owner) and service account."""
     labels = pod.metadata.labels or {}
     return hash((frozenset(item for item in labels.items() if item[0] not in _OWN), pod.spec.service_account_name))
 
 
-_OWN = {names.COMPLETION_INDEX, "apps.kubernetes.io/pod-index"}
+_OWN = {
+    names.COMPLETION_INDEX,
+    "apps.kubernetes.io/pod-index",
+    "batch.kubernetes.io/controller-uid",
+    "batch.kubernetes.io/job-name",
+    "controller-uid",
+    "job-name",
+}
 
 
 def managed(pod: Pod) -> bool:
@@ -370,11 +377,14 @@ def controller(meta: Meta) -> OwnerReference | None:
     return None
 
 
+_NONE: frozenset[str] = frozenset()
+
+
 def member(pod: Pod, gang_uid: str, shapes: Shapes) -> tuple[Member, str]:
     """A pod as a member of a gang, and what is wrong with its requests ("" when nothing is)."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     labels, annotations = meta.labels or {}, meta.annotations or {}
-    gates = {gate.name for gate in spec.scheduling_gates} if spec.scheduling_gates else set()
+    gates = {gate.name for gate in spec.scheduling_gates} if spec.scheduling_gates else _NONE
     stage = _stage(status.phase, spec, gated=names.GATE in gates)
     index = annotations.get(names.COMPLETION_INDEX) or labels.get(names.COMPLETION_INDEX)
     required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
@@ -488,7 +498,7 @@ def _number(text: str | None, limit: int) -> int | None:
 
 def _trouble(pod: Pod) -> str:
     """Why a released pod does not come further, in the scheduler's or kubelet's own words."""
-    for condition in conditions_of(pod):
+    for condition in conditions_of(pod) if b'"False"' in bytes(pod.status.conditions) else ():
         if condition.type == "PodScheduled" and condition.status == "False" and condition.message:
             return shorten(condition.message, 200)
     return shorten(pod.status.message or pod.status.reason or "", 200)

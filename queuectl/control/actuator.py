@@ -57,6 +57,11 @@ class Actuator:
             self.outstanding[write.gang] += 1
             heapq.heappush(self._waiting, (write.step, next(self._order), write))
 
+    @property
+    def busy(self) -> bool:
+        """Whether more writes wait for their turn than may be in flight."""
+        return len(self._waiting) > self._limit
+
     def pump(self) -> None:
         """Start as many waiting writes as the pace allows."""
         while self._waiting and len(self._tasks) < max(1, int(self._limit)):

@@ -31,6 +31,7 @@ from queuectl.model.reasons import Misfit
 log = logging.getLogger(__name__)
 
 GATHER = 0.005  # seconds to gather changes that arrive together (a Job's pods) into one decision
+BUSY = 0.1  # … and the most while more writes wait than may be in flight: deciding sooner would only make their queue longer
 REVISIT = 0.25  # seconds between two looks at a gang whose writes are still under way: a look costs O(its members)
 RELEASED_BY = (foreign.PODS, foreign.POD_GROUPS, foreign.JOBS)  # kinds whose lateness could release a place twice
 PROBES = 3  # objects to ask about the fence; one may be refused for a reason of its own
@@ -174,10 +175,17 @@ class Controller:
                         await self._wake.wait()
                 except TimeoutError:
                     continue
-                await self.clock.sleep(GATHER)
+                await self._gather()
         finally:
             self.leading = False
             await self.actuator.close()
+
+    async def _gather(self) -> None:
+        """Let changes come together before the next decision: a moment, and longer while there is enough to write."""
+        until = self.clock.monotonic() + BUSY
+        await self.clock.sleep(GATHER)
+        while self.actuator.busy and self.clock.monotonic() < until:
+            await self.clock.sleep(GATHER)
 
     async def _prove_fence(self) -> None:
         """Return once nobody older can write, and everything that they wrote is in our mirror.

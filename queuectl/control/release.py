@@ -34,8 +34,12 @@ from queuectl.model.plan import Action, Admit, AdmitExtra, Cause, Refuse, Withdr
 from queuectl.model.reasons import Misfit, Reason, TextEvidence
 
 
+ASK_AGAIN = 10_000  # milliseconds for which the answer to a dry run holds for every pod of its kind; policies may change
+KINDS_KEPT = 4096
+
+
 class Intent(Struct):
-    """An admission that the engine has decided: what to make true. ``asked`` are the pods' likenesses already accepted."""
+    """An admission that the engine has decided: what to make true. ``asked`` are kinds of pods already accepted for it."""
 
     admit: Admit
     generation: int
@@ -54,6 +58,8 @@ class Release:
         self.intents: dict[str, Intent] = {}
         self.extras: dict[str, AdmitExtra] = {}
         self.withdrawals: dict[str, Withdraw] = {}
+        self._accepted: dict[object, int] = {}  # kind of pods → when the API server last accepted a dry run of one
+        self._now = 0
 
     # ---- what the engine wants
 
@@ -91,6 +97,7 @@ class Release:
         ``now`` is wall-clock milliseconds, only for the times shown in status. Releases of pods that are not ``free`` (on
         their way, or to be left alone for now) are not even made.
         """
+        self._now = now
         group = self._view.groups.get(gang)
         if group is None:
             yield from self._lone(gang, fence)
@@ -145,13 +152,19 @@ class Release:
             if tracked is None or tracked.member.stage is not Stage.GATED:
                 continue
             kind = _kind(tracked)
-            if kind not in intent.asked and kind not in asking:
+            if not self._answered(intent, kind) and kind not in asking:
                 asking.add(kind)
                 yield on_pod(Step.ASK, tracked, one.node, admit.round, fence)
         if not asking:
             resumes = owner is not None and owner.spec.suspend
             body = patches.record(group, admit.round, admit.decided_at, admit.places, fence, resumes=resumes)
             yield on_group(Step.RECORD, group, body, admit.round)
+
+    def _answered(self, intent: Intent, kind: object) -> bool:
+        """Whether the release of such a pod was accepted: once for this admission, or just now for another gang's."""
+        if kind not in intent.asked and self._now - self._accepted.get(kind, -ASK_AGAIN) < ASK_AGAIN:
+            intent.asked.add(kind)
+        return kind in intent.asked
 
     def _complete(
         self, group: Custom, owner: Job | None, record: Record, fence: int, now: int, free: Callable[[Target], bool]
@@ -260,7 +273,9 @@ class Release:
             return False
         status = group.status or {}
         match write.step:
-            case Step.ASK | Step.RECORD:
+            case Step.ASK:
+                return decided and not (tracked and intent and self._answered(intent, _kind(tracked)))
+            case Step.RECORD:
                 return decided
             case Step.RELEASE | Step.EXTRA:
                 given_back = write.gang in self.withdrawals or translate.conditions(status).get("Evicted")
@@ -300,6 +315,9 @@ class Release:
             case Step.ASK:
                 if (intent := self.intents.get(write.gang)) and (tracked := self._view.pods.get(write.member)):
                     intent.asked.add(_kind(tracked))
+                    if len(self._accepted) >= KINDS_KEPT:
+                        self._accepted.clear()
+                    self._accepted[_kind(tracked)] = self._now
             case Step.RECORD:
                 group = self._view.groups.get(write.gang)
                 record = translate.record(group.status or {}) if group is not None else None
@@ -323,6 +341,7 @@ class Release:
         tracked = self._view.pods.get(write.member)
         if tracked is None or not muster.ready(tracked):
             return []  # the pod changed under us; what is there now decides
+        self._accepted.pop(_kind(tracked), None)
         self.intents.pop(write.gang, None)
         return [WriteFailed(write.gang, write.round, _rejected(reply))]
 
@@ -356,6 +375,7 @@ class Release:
         tracked = self._view.pods.get(write.member)
         if tracked is None or not muster.ready(tracked):
             return []
+        self._accepted.pop(_kind(tracked), None)
         if write.step is Step.EXTRA:
             self.extras.pop(write.member, None)
             return [WriteFailed(write.gang, write.round, _rejected(reply), member=write.member)]
@@ -366,8 +386,8 @@ class Release:
 
 
 def _kind(tracked: Tracked) -> object:
-    """Pods of one kind get the same answer from the API server: equal in shape, labels and service account."""
-    return tracked.member.shape, tracked.likeness
+    """Pods of one kind get the same answer from the API server: equal in namespace, shape, labels and service account."""
+    return tracked.namespace, tracked.member.shape, tracked.likeness
 
 
 def is_stale_fence(message: str) -> bool:

@@ -74,7 +74,10 @@ class Source(Rolls):
         match event:
             case Upserted(obj):
                 meta = obj.metadata
-                if meta.uid in self._departed or older(meta.resource_version, self.version(kind, meta.uid)):
+                if known := self.version(kind, meta.uid):
+                    if known == meta.resource_version or older(meta.resource_version, known):
+                        return []
+                elif meta.uid in self._departed:
                     return []
                 changes = self._pod(obj) if isinstance(obj, Pod) else self._upserted(kind, obj)
                 return self._taken(kind, meta, self.problems.well(kind, meta), changes)

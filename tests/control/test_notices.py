@@ -39,9 +39,7 @@ def test_a_blocker_that_was_not_written_is_written_again() -> None:
 def test_a_queue_status_that_was_not_written_is_written_again() -> None:
     """And one that stands already is not."""
     tiny = Tiny()
-    queue = {"metadata": {"name": "q", "uid": "q", "resourceVersion": "1"}, "spec": {}}
-    tiny.objects["queues", "", "q"] = queue
-    tiny.source.apply(foreign.QUEUES, Upserted(msgspec.convert(queue, foreign.Custom)))
+    tiny.put(foreign.QUEUES, {"metadata": {"name": "q"}, "spec": {}})
     statuses = QueueStatuses(tiny.source, 10.0)
     statuses.show(
         QueueView(

@@ -10,8 +10,8 @@ import pytest
 
 from queuectl.contract import foreign, patches
 from queuectl.control.ports import Conflict, Refused, Unreachable
-from queuectl.control.release import Release
-from queuectl.control.steps import Fenced, Step, on_pod
+from queuectl.control.release import ASK_AGAIN, Release
+from queuectl.control.steps import Fenced, Step, Write, on_pod
 from queuectl.model.changes import RecordSeen, WriteFailed
 from queuectl.model.plan import Admit, AdmitExtra, Assignment, Cause, Withdraw
 from queuectl.model.reasons import Reason
@@ -69,6 +69,56 @@ def test_asks_once_for_each_likeness(tiny: Tiny) -> None:
     asks = [w for w in tiny.next() if w.step is Step.ASK]
     assert len(asks) == 1
     assert asks[0].dry_run
+
+
+def two_alike(tiny: Tiny) -> Write:
+    """Two Jobs whose pods are alike, admitted; the dry run for the first."""
+    for name in ("one", "two"):
+        job = tiny.job(name, 2)
+        tiny.settle()
+        tiny.pods(job, 2)
+    tiny.admit(2, job="one")
+    tiny.admit(2, job="two")
+    first, second = (w for w in tiny.next() if w.step is Step.ASK)
+    assert all(tiny.release.due(write) for write in (first, second))
+    tiny.send(first)
+    assert not tiny.release.due(second)  # it waited for its turn meanwhile
+    return first
+
+
+def test_the_answer_for_one_gang_holds_for_the_next_that_is_alike(tiny: Tiny) -> None:
+    """The second is recorded without a dry run of its own."""
+    two_alike(tiny)
+    assert [write.step for write in tiny.next()] == [Step.RECORD, Step.RECORD]
+
+
+def third_alike(tiny: Tiny) -> None:
+    """One more of them, after the others were recorded and released."""
+    tiny.settle()
+    job = tiny.job("three", 2)
+    tiny.settle()
+    tiny.pods(job, 2)
+    tiny.admit(2, job="three")
+
+
+def test_an_answer_to_a_dry_run_grows_old(tiny: Tiny) -> None:
+    """Policies change: after ten seconds the next gang asks again."""
+    two_alike(tiny)
+    third_alike(tiny)
+    assert [write.step for write in tiny.next(NOW + ASK_AGAIN)] == [Step.ASK]
+    assert [write.step for write in tiny.next(NOW + ASK_AGAIN - 1)] == [Step.RECORD]
+
+
+def test_a_refused_release_ends_what_was_answered_for_its_like(tiny: Tiny) -> None:
+    """The policy has changed: the next gang asks, whatever was answered a moment ago."""
+    two_alike(tiny)
+    tiny.refusals[Step.RELEASE] = Refused("no longer allowed", 422)
+    while (write := tiny.next()[0]).step is not Step.RELEASE:
+        tiny.send(write)
+    tiny.send(write)
+    del tiny.refusals[Step.RELEASE]
+    third_alike(tiny)
+    assert [write.step for write in tiny.next()] == [Step.ASK]
 
 
 def test_a_refused_dry_run_ends_the_admission(tiny: Tiny) -> None:

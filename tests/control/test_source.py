@@ -266,6 +266,17 @@ def test_an_older_event_than_the_answer_to_our_write_changes_nothing(tiny: Tiny)
     assert len(tiny.changes) == before
 
 
+def test_the_echo_of_our_own_write_is_not_taken_in_twice(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch shows the version that the reply brought: there is nothing to translate."""
+    job = tiny.job("train", 1)
+    tiny.settle()
+    (pod,) = tiny.pods(job, 1)
+    echo = Upserted(msgspec.convert(pod, foreign.Pod))
+    monkeypatch.setattr(Source, "tracked", None)
+    assert tiny.source.apply(foreign.PODS, echo) == []
+    assert not tiny.source.problems
+
+
 def test_conflicting_priorities_are_refused_on_the_gang(tiny: Tiny) -> None:
     """One gang, one priority."""
     job = tiny.job("train", 2)

@@ -130,14 +130,14 @@ class Tiny:
         current["status"] = {"phase": phase}
         self.put(foreign.PODS, current)
 
-    def group(self) -> Json:
-        """The only PodGroup."""
-        (found,) = (body for key, body in self.objects.items() if key[0] == "podgroups")
+    def group(self, job: str = "") -> Json:
+        """The only PodGroup, or the only one of this Job."""
+        (found,) = (b for (kind, _, name), b in self.objects.items() if kind == "podgroups" and job in name)
         return found
 
-    def admit(self, count: int, round_: int = 1, node: str = "n0") -> Admit:
-        """The engine's decision for the only PodGroup, with the members that exist."""
-        uid = self.group()["metadata"]["uid"]
+    def admit(self, count: int, round_: int = 1, node: str = "n0", job: str = "") -> Admit:
+        """The engine's decision for the only PodGroup (of this Job), with the members that exist."""
+        uid = self.group(job)["metadata"]["uid"]
         ranked = {self.source.pods[pod].member.rank: pod for pod in self.source.members.get(uid, ())}
         action = Admit(uid, round_, NOW, tuple(Assignment(slot, node, ranked.get(slot)) for slot in range(count)))
         self.release.accept(action)
@@ -145,11 +145,11 @@ class Tiny:
 
     # ---- stepping
 
-    def next(self) -> list[Write]:
+    def next(self, now: int = NOW) -> list[Write]:
         """All writes that the present state calls for."""
         writes = [w for job, q in list(self.source.underived.items()) if (w := derive(self.source, job, q)) is not None]
         for gang in [*self.source.groups, *(uid for uid in self.source.pods if uid in self.source.members)]:
-            writes += self.release.next_writes(gang, FENCE, NOW)
+            writes += self.release.next_writes(gang, FENCE, now)
         return sorted(writes, key=lambda write: write.step)
 
     def send(self, write: Write) -> None:

@@ -134,16 +134,18 @@ class Session:
         content_type: str = "application/json",
         *,
         limit: aiohttp.ClientTimeout | None = None,
+        ahead: int = READ_BUFFER,
         urgent: bool = False,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """A 2xx response whose body is still to be read; what fails while it is read becomes Unreachable as well.
 
-        Without ``limit`` the headers must come within ``timing.opening`` and the body may take for ever.
+        Without ``limit`` the headers must come within ``timing.opening`` and the body may take for ever. About ``ahead``
+        bytes of it are read before they are asked for.
         """
         what = f"{method} {path}"
         try:
             async with asyncio.timeout(None if limit else self.timing.opening):
-                response = await self._send(method, path, query, body, content_type, limit, urgent=urgent)
+                response = await self._send(method, path, query, body, content_type, limit, ahead, urgent=urgent)
             try:
                 yield response
             finally:
@@ -159,6 +161,7 @@ class Session:
         body: object,
         content_type: str,
         limit: aiohttp.ClientTimeout | None,
+        ahead: int,
         *,
         urgent: bool,
     ) -> aiohttp.ClientResponse:
@@ -166,7 +169,7 @@ class Session:
         # Already encoded: the path by its author, the query here. yarl would decode and re-encode continue tokens.
         url = URL(f"{credentials.server}{path}{'?' + urlencode(query) if query else ''}", encoded=True)
         data = None if body is None else msgspec.json.encode(body)
-        options: dict[str, Any] = {"proxy": credentials.proxy, "allow_redirects": False}
+        options: dict[str, Any] = {"proxy": credentials.proxy, "allow_redirects": False, "read_bufsize": ahead}
         if credentials.server_name:
             options["server_hostname"] = credentials.server_name
         options["timeout"] = limit or aiohttp.ClientTimeout(total=None, sock_connect=self.timing.connect)
@@ -209,7 +212,6 @@ class Session:
         return aiohttp.ClientSession(
             connector=connector,
             trust_env=False,  # proxies come from the kubeconfig; looking them up costs half the request rate
-            read_bufsize=READ_BUFFER,
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={
                 "Accept": "application/json",

@@ -15,6 +15,8 @@ from queuectl.drivers.kube.decode import decoders
 from queuectl.drivers.kube.session import Session
 
 PAGE = 500  # objects; client-go's page, about 3 MB of pods
+GATHER = 0.02  # seconds between two reads of a live stream: events that come together cost a third of what they cost alone
+AHEAD = 2**12  # bytes read beyond what was asked for, so that the kernel keeps what comes meanwhile
 RESTARTS = 3  # of a list whose continue token expired under it; then the caller hears Expired and backs off
 
 
@@ -76,7 +78,7 @@ async def _stream(
     seconds = timing.draw()
     query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds), **query}
     path, decode, lines = kind.path(), decoders(kind.type).line, Lines()
-    async with session.open("GET", path, query) as response:
+    async with session.open("GET", path, query, ahead=AHEAD) as response:
         if not initial:
             yield Bookmark(str(query["resourceVersion"]))  # it is live, though the first event may be minutes away
         while True:
@@ -90,6 +92,8 @@ async def _stream(
                 if isinstance(event, Bookmark) and event.synced:
                     initial = False
                 yield event
+            if not initial:
+                await asyncio.sleep(GATHER)
     if lines.pending:
         raise Unreachable(f"watch {path}: cut in the middle of an event")
     if initial:
