@@ -33,8 +33,9 @@ from queuectl.model.gangs import GiveBack, Place, Record, Stage
 from queuectl.model.plan import Action, Admit, AdmitExtra, Cause, Refuse, Withdraw
 from queuectl.model.reasons import Misfit, Reason, TextEvidence
 
-
-ASK_AGAIN = 10_000  # milliseconds for which the answer to a dry run holds for every pod of its kind; policies may change
+ASK_AGAIN = (
+    10_000  # milliseconds for which the answer to a dry run holds for every pod of its kind; policies may change
+)
 KINDS_KEPT = 4096
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from queuectl.contract import foreign
 from queuectl.control.notices import Blockers, QueueStatuses
-from queuectl.control.ports import Upserted
 from queuectl.control.steps import Write
 from queuectl.engine.view import QueueView
 from queuectl.model.reasons import Misfit, Reason, TextEvidence

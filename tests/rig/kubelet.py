@@ -418,7 +418,9 @@ class FakeKubelet:
         code, headers, content = await self.api.raw("PATCH", path, status, content_type=STRATEGIC)
         if code >= 400:
             raise ApiError(code, msgspec.json.decode(content), f"PATCH {path}", headers)
-        known.pod = _pod.decode(content)
+        reply = _pod.decode(content)
+        if int(reply.metadata.resource_version) > int(known.pod.metadata.resource_version):
+            known.pod = reply  # else the watch has overtaken it, with the pod's deletion perhaps
         self.counts[what] += 1
 
     async def _quietly(self, method: str, path: str, body: object = None) -> None:

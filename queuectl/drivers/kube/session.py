@@ -134,18 +134,16 @@ class Session:
         content_type: str = "application/json",
         *,
         limit: aiohttp.ClientTimeout | None = None,
-        ahead: int = READ_BUFFER,
         urgent: bool = False,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """A 2xx response whose body is still to be read; what fails while it is read becomes Unreachable as well.
 
-        Without ``limit`` the headers must come within ``timing.opening`` and the body may take for ever. About ``ahead``
-        bytes of it are read before they are asked for.
+        Without ``limit`` the headers must come within ``timing.opening`` and the body may take for ever.
         """
         what = f"{method} {path}"
         try:
             async with asyncio.timeout(None if limit else self.timing.opening):
-                response = await self._send(method, path, query, body, content_type, limit, ahead, urgent=urgent)
+                response = await self._send(method, path, query, body, content_type, limit, urgent=urgent)
             try:
                 yield response
             finally:
@@ -161,7 +159,6 @@ class Session:
         body: object,
         content_type: str,
         limit: aiohttp.ClientTimeout | None,
-        ahead: int,
         *,
         urgent: bool,
     ) -> aiohttp.ClientResponse:
@@ -169,7 +166,7 @@ class Session:
         # Already encoded: the path by its author, the query here. yarl would decode and re-encode continue tokens.
         url = URL(f"{credentials.server}{path}{'?' + urlencode(query) if query else ''}", encoded=True)
         data = None if body is None else msgspec.json.encode(body)
-        options: dict[str, Any] = {"proxy": credentials.proxy, "allow_redirects": False, "read_bufsize": ahead}
+        options: dict[str, Any] = {"proxy": credentials.proxy, "allow_redirects": False}
         if credentials.server_name:
             options["server_hostname"] = credentials.server_name
         options["timeout"] = limit or aiohttp.ClientTimeout(total=None, sock_connect=self.timing.connect)
@@ -212,6 +209,7 @@ class Session:
         return aiohttp.ClientSession(
             connector=connector,
             trust_env=False,  # proxies come from the kubeconfig; looking them up costs half the request rate
+            read_bufsize=READ_BUFFER,
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={
                 "Accept": "application/json",
