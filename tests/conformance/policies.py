@@ -1,0 +1,129 @@
+"""What our policies answer, case by case, as in ``cases.py``: the gate, its guards, and the fence."""
+
+from __future__ import annotations
+
+from queuectl.contract import names
+from queuectl.contract.foreign import JOBS, LEASES, PODS
+from queuectl.contract.home import LEASE, NAMESPACE
+from tests.conformance.cases import FOREIGN, NOBODY, Case, Facts, gates, on, release
+from tests.conformance.tiers import OURS, TENANT, Json, Tier
+from tests.rig.client import eventually
+from tests.rig.objects import gated_pod, pod_spec
+
+CASES: dict[str, Case] = {}
+QUEUED = {names.QUEUE_LABEL: "vision"}
+LATER = 1_000_000  # a fence that no Lease reaches
+
+
+def case(function: Case) -> Case:
+    """Enter a case into the table."""
+    CASES[function.__name__] = function
+    return function
+
+
+def fenced(fence: int, body: Json) -> Json:
+    """The same patch with a fence."""
+    return {"metadata": {"annotations": {names.FENCE: str(fence)}}, **body}
+
+
+async def queued(tier: Tier, namespace: str, *gated: str, name: str = "a") -> Json:
+    """A tenant's pod of a queue."""
+    answer = await tier.as_(TENANT).create(PODS, namespace, gated_pod(name, gates=gated, labels=QUEUED, **NOBODY))
+    return {"status": answer.status, "gates": sorted(gates(answer))}
+
+
+def train(labels: Json, template: Json) -> Json:
+    """A suspended Job."""
+    spec = {"suspend": True, "template": {"metadata": {"labels": template}, "spec": pod_spec()}}
+    return {"metadata": {"name": "train", "labels": labels}, "spec": spec}
+
+
+@case
+async def a_queue_label_brings_the_gate(tier: Tier, namespace: str) -> Facts:
+    """Whatever gates are there stay."""
+    plain = await tier.as_(TENANT).create(PODS, namespace, gated_pod("c", gates=(), **NOBODY))
+    return {
+        "bare": await queued(tier, namespace),
+        "foreign": await queued(tier, namespace, FOREIGN, name="b"),
+        "unqueued": gates(plain),
+    }
+
+
+@case
+async def a_pod_of_a_queue_names_no_node(tier: Tier, namespace: str) -> Facts:
+    """It would run beside all accounts."""
+    pod = gated_pod("a", gates=(), labels=QUEUED, nodeName="n")
+    opted = gated_pod("b", gates=(), labels={**QUEUED, names.UNMANAGED_LABEL: "true"}, nodeName="n")
+    named, out = (
+        await tier.as_(TENANT).create(PODS, namespace, pod),
+        await tier.as_(TENANT).create(PODS, namespace, opted),
+    )
+    await tier.delete(PODS, namespace, "b", grace=0)
+    return {"named": named.status, "unmanaged": out.status}
+
+
+@case
+async def a_jobs_queue_is_its_templates(tier: Tier, namespace: str) -> Facts:
+    """Copied where it is missing, refused where it contradicts."""
+    tenant = tier.as_(TENANT)
+    other = await tenant.create(JOBS, namespace, train(QUEUED, {names.QUEUE_LABEL: "other"}))
+    copied = await tenant.create(JOBS, namespace, train(QUEUED, {"app": "x"}))
+    moved = await tenant.patch(JOBS, namespace, "train", {"metadata": {"labels": {names.QUEUE_LABEL: "other"}}})
+    labels = copied.body["spec"]["template"]["metadata"]["labels"]
+    await tier.delete(JOBS, namespace, "train")
+    return {
+        "other": other.status,
+        "copied": labels.get(names.QUEUE_LABEL),
+        "kept": labels["app"],
+        "moved": moved.status,
+    }
+
+
+@case
+async def who_takes_the_gate(tier: Tier, namespace: str) -> Facts:
+    """The controller, and whoever may release; not who may edit."""
+    await queued(tier, namespace)
+    tenant = await tier.as_(TENANT).patch(PODS, namespace, "a", release(on("n")))
+    ours = await tier.as_(OURS).patch(PODS, namespace, "a", fenced(LATER, release(on("n"))))
+    await queued(tier, namespace, name="b")
+    admin = await tier.patch(PODS, namespace, "b", release(on("n")))
+    return {
+        "tenant": tenant.status, "said": "only who may 'release'" in tenant.body["message"],
+        "ours": ours.status, "admin": admin.status,
+    }  # fmt: skip
+
+
+@case
+async def what_a_tenant_may_not_write(tier: Tier, namespace: str) -> Facts:
+    """Our labels and our annotations; all else is theirs."""
+    await queued(tier, namespace)
+    tenant, facts = tier.as_(TENANT), {}
+    for name, meta in {
+        "queue": {"labels": {names.QUEUE_LABEL: "other"}},
+        "role": {"labels": {names.ROLE_LABEL: "leader"}},
+        "fence": {"annotations": {names.FENCE: "9"}},
+        "record": {"annotations": {names.RECORD: "{}"}},
+        "own": {"labels": {"app": "x"}, "annotations": {"example.com/x": "y"}},
+    }.items():
+        facts[name] = (await tenant.patch(PODS, namespace, "a", {"metadata": meta})).status
+    return facts
+
+
+@case
+async def a_stale_fence(tier: Tier, namespace: str) -> Facts:
+    """Once another leader has begun, the earlier one's writes are refused."""
+    lease = {"metadata": {"name": LEASE}, "spec": {"holderIdentity": "a", "leaseTransitions": 4}}
+    await tier.create(LEASES, NAMESPACE, lease)
+    try:
+        await queued(tier, namespace)
+
+        async def refused() -> bool:
+            answer = await tier.as_(OURS).patch(PODS, namespace, "a", fenced(3, release(on("n"))), dry=True)
+            return answer.status != 200
+
+        await eventually(refused, 10, "the policy to know the Lease")
+        late = await tier.as_(OURS).patch(PODS, namespace, "a", fenced(3, release(on("n"))))
+        now = await tier.as_(OURS).patch(PODS, namespace, "a", fenced(4, release(on("n"))))
+    finally:
+        await tier.delete(LEASES, NAMESPACE, LEASE)
+    return {"late": late.status, "stale": "stale fence" in late.body["message"], "now": now.status}
