@@ -353,14 +353,8 @@ def likeness(pod: Pod) -> int:
     return hash((frozenset(item for item in labels.items() if item[0] not in _OWN), pod.spec.service_account_name))
 
 
-_OWN = {
-    names.COMPLETION_INDEX,
-    "apps.kubernetes.io/pod-index",
-    "batch.kubernetes.io/controller-uid",
-    "batch.kubernetes.io/job-name",
-    "controller-uid",
-    "job-name",
-}
+_BATCH = {f"{prefix}{name}" for prefix in ("", "batch.kubernetes.io/") for name in ("controller-uid", "job-name")}
+_OWN = {names.COMPLETION_INDEX, "apps.kubernetes.io/pod-index", *_BATCH}
 
 
 def managed(pod: Pod) -> bool:

@@ -15,20 +15,42 @@ from tests.contract.support import FOREIGN, LEASES, OURS, queued
 from tests.rig.apply import apply
 from tests.rig.client import Api
 from tests.rig.controlplane import ControlPlane
-from tests.rig.objects import condition, gated_pod
+from tests.rig.objects import condition, gated_pod, pod_spec
 
 FORCE_SECONDS = 30.0  # policies are in force after 1 to 2 s
 
 
+LAST = "zz-applied-last"
+
+
+def mark(plane: ControlPlane) -> None:
+    """A policy applied after all others: the API server takes in all that are there at once, so when it decides, all do."""
+    root = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    pods = {"apiGroups": [""], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["pods"]}
+    policy = {
+        "metadata": {"name": LAST},
+        "spec": {
+            "matchConstraints": {"resourceRules": [pods]},
+            "validations": [{"expression": f"object.metadata.name != '{LAST}'"}],
+        },
+    }
+    binding = {"metadata": {"name": LAST}, "spec": {"policyName": LAST, "validationActions": ["Deny"]}}
+    for path, body in ((root, policy), (root[:-3] + "ybindings", binding)):
+        status, reply = plane.request("POST", path, body)
+        assert status == 201, reply
+
+
 def in_force(plane: ControlPlane) -> bool:
-    """Whether one policy of each sort already decides: gate added, node refused, foreign write of ours refused."""
-    pods = "/api/v1/namespaces/default/pods?dryRun=All"
-    probe = gated_pod("probe", gates=(), labels={QUEUE_LABEL: "probe"})
-    status, reply = plane.request("POST", pods, probe)
+    """Whether all policies decide: of each sort, the one that was applied last."""
+    labels = {QUEUE_LABEL: "probe"}
+    pod = gated_pod("probe", gates=(), labels=labels)
+    status, reply = plane.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", pod)
     if status != 201 or not any(gate["name"] == GATE for gate in reply["spec"].get("schedulingGates", [])):
         return False
-    probe["spec"]["nodeName"] = "probe"
-    return plane.request("POST", pods, probe)[0] == 422
+    if plane.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", gated_pod(LAST))[0] != 422:
+        return False
+    job = {"metadata": {"name": "probe", "labels": labels}, "spec": {"template": {"spec": pod_spec()}}}
+    return plane.request("POST", "/apis/batch/v1/namespaces/default/jobs?dryRun=All", job)[0] == 201
 
 
 def define(plane: ControlPlane) -> None:
@@ -51,6 +73,7 @@ def control_plane() -> Iterator[ControlPlane]:
     with ControlPlane() as running:
         define(running)
         apply(running, manifests(user=OURS))
+        mark(running)
         end = time.monotonic() + FORCE_SECONDS
         while not in_force(running):
             if time.monotonic() > end:
