@@ -116,6 +116,7 @@ class Port(Struct, rename="camel", gc=False):
 class Container(Struct, rename="camel", gc=False):
     """What a container asks for. ``restart_policy`` Always marks a restartable init container (a sidecar)."""
 
+    image: str = ""
     resources: Resources | None = None
     ports: tuple[Port, ...] | None = None
     restart_policy: str | None = None

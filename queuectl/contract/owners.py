@@ -124,8 +124,7 @@ def shorten(text: str, limit: int = 40) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-@lru_cache(maxsize=1024)  # asked for every pod, and those of one owner come together
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=65536)  # asked for every event of every pod
 def pod_group_name(kind: str, name: str, uid: str) -> str:
     """Name of the PodGroup derived from an owner: ``<kind>-<owner>-<5 of uid>``, at most 63 characters."""
     tail = f"-{uid[:5]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from queuectl.contract import names
-from queuectl.contract.foreign import Expression, NodeSelector, PodSpec, PodToleration, Resources
+from queuectl.contract.foreign import Expression, NodeSelector, Pod, PodSpec, PodToleration, Resources
 from queuectl.model.gangs import Requirement, Shape, Term, Toleration
 from queuectl.model.quantity import QuantityError, parse
 from queuectl.model.resources import Amounts, amounts, highest, plus, show, unit
@@ -191,6 +191,21 @@ def _may_be_unmodelled(spec: PodSpec) -> bool:
         if container.ports:
             return True
     return spec.scheduler_name is not None and spec.scheduler_name != names.SCHEDULER
+
+
+def likeness(pod: Pod) -> int:
+    """Hash of what an admission chain may judge a pod's patch by, beside its shape: the same in gangs that are alike.
+
+    Labels and annotations but for its index and owner, images and service account.
+    """
+    meta, spec = pod.metadata, pod.spec
+    notes = (frozenset(i for i in (m or {}).items() if i[0] not in _OWN) for m in (meta.labels, meta.annotations))
+    images = tuple(container.image for container in (*spec.containers, *(spec.init_containers or ())))
+    return hash((*notes, images, spec.service_account_name))
+
+
+_BATCH = {f"{prefix}{name}" for prefix in ("", "batch.kubernetes.io/") for name in ("controller-uid", "job-name")}
+_OWN = {names.COMPLETION_INDEX, "apps.kubernetes.io/pod-index", *_BATCH}
 
 
 def unmodelled(spec: PodSpec) -> Iterable[str]:

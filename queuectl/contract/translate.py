@@ -347,16 +347,6 @@ def _gates(owner: Job | None) -> tuple[str, ...]:
 # ---- pods
 
 
-def likeness(pod: Pod) -> int:
-    """Hash of what an admission chain may judge a pod's patch by: labels (but for its index and owner) and service account."""
-    labels = pod.metadata.labels or {}
-    return hash((frozenset(item for item in labels.items() if item[0] not in _OWN), pod.spec.service_account_name))
-
-
-_BATCH = {f"{prefix}{name}" for prefix in ("", "batch.kubernetes.io/") for name in ("controller-uid", "job-name")}
-_OWN = {names.COMPLETION_INDEX, "apps.kubernetes.io/pod-index", *_BATCH}
-
-
 def managed(pod: Pod) -> bool:
     """Whether a pod is ours to release: it names a queue and does not opt out."""
     labels = pod.metadata.labels or {}

@@ -33,10 +33,8 @@ from queuectl.model.gangs import GiveBack, Place, Record, Stage
 from queuectl.model.plan import Action, Admit, AdmitExtra, Cause, Refuse, Withdraw
 from queuectl.model.reasons import Misfit, Reason, TextEvidence
 
-ASK_AGAIN = (
-    10_000  # milliseconds for which the answer to a dry run holds for every pod of its kind; policies may change
-)
-KINDS_KEPT = 4096
+ASK_AGAIN = 10_000  # milliseconds for which the answer to a dry run holds for all pods of its kind: policies may change
+KINDS_KEPT = 4096  # answers remembered; more only means to ask again
 
 
 class Intent(Struct):
@@ -95,7 +93,8 @@ class Release:
     def next_writes(self, gang: str, fence: int, now: int, free: Callable[[Target], bool] = _any) -> Iterator[Write]:
         """Every write that the state of one gang calls for now, independent of each other.
 
-        ``now`` is wall-clock milliseconds, only for the times shown in status. Releases of pods that are not ``free`` (on
+        ``now`` is wall-clock milliseconds, for the times shown in status and the age of
+        answers to dry runs. Releases of pods that are not ``free`` (on
         their way, or to be left alone for now) are not even made.
         """
         self._now = now
@@ -387,7 +386,7 @@ class Release:
 
 
 def _kind(tracked: Tracked) -> object:
-    """Pods of one kind get the same answer from the API server: equal in namespace, shape, labels and service account."""
+    """Pods of one kind get the same answer from the API server: one namespace, equal in shape and likeness."""
     return tracked.namespace, tracked.member.shape, tracked.likeness
 
 

@@ -12,6 +12,7 @@ from sys import intern
 
 from queuectl.contract import foreign, names, translate
 from queuectl.contract.foreign import Custom, Job, Kind, Meta, Pod
+from queuectl.contract.shapes import likeness
 from queuectl.contract.v1alpha1 import InvalidObject
 from queuectl.control.mirror import Names, Problems, Tracked, older
 from queuectl.control.ports import Bookmark, Deleted, Event, Malformed, Upserted
@@ -248,7 +249,7 @@ class Source(Rolls):
             group=intern(group) if group else "",
             job=job,
             job_name=job_name,
-            likeness=translate.likeness(pod) if member.stage is Stage.GATED else 0,
+            likeness=likeness(pod) if member.stage is Stage.GATED else 0,
             priority=spec.priority or 0,
             problem=problem,
         )

@@ -109,6 +109,21 @@ def test_an_answer_to_a_dry_run_grows_old(tiny: Tiny) -> None:
     assert [write.step for write in tiny.next(NOW + ASK_AGAIN - 1)] == [Step.RECORD]
 
 
+def test_another_image_or_annotation_is_another_kind(tiny: Tiny) -> None:
+    """Policies judge by both: an answer for one gang says nothing of such another."""
+    two_alike(tiny)
+    for name, change in (("image", {"image": "example.com/other"}), ("note", {})):
+        job = tiny.job(name, 1)
+        tiny.settle()
+        (pod,) = tiny.pods(job, 1)
+        pod["spec"]["containers"][0].update(change)
+        pod["metadata"]["annotations"] |= {} if change else {"example.com/x": "y"}
+        tiny.put(foreign.PODS, pod)
+        tiny.admit(1, job=name)
+        assert [write.step for write in tiny.next()].count(Step.ASK) == 1
+        tiny.settle()
+
+
 def test_a_refused_release_ends_what_was_answered_for_its_like(tiny: Tiny) -> None:
     """The policy has changed: the next gang asks, whatever was answered a moment ago."""
     two_alike(tiny)

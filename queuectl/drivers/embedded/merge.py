@@ -13,7 +13,6 @@ Json = dict[str, Any]
 
 KEYS = {
     "conditions": "type",
-    "containerStatuses": "",
     "containers": "name",
     "ephemeralContainers": "name",
     "env": "name",
@@ -22,7 +21,6 @@ KEYS = {
     "ownerReferences": "uid",
     "resourceClaims": "name",
     "schedulingGates": "name",
-    "taints": "",
     "topologySpreadConstraints": "topologyKey",
     "volumeMounts": "mountPath",
     "volumes": "name",

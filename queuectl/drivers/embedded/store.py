@@ -189,7 +189,7 @@ class Store:
         if dry_run or new == old:
             return new
         if "deletionTimestamp" in before and not new["metadata"].get("finalizers") and _ready_to_go(new):
-            return self._remove(kind, new, user)
+            return self._commit(kind, "DELETED", new, user)
         return self._commit(kind, "MODIFIED", new, user)
 
     def delete(
@@ -216,7 +216,7 @@ class Store:
         if going != old and (not gone or kind.plural == "pods"):  # pods are marked first, even for no time at all
             going = self._commit(kind, "MODIFIED", going, user)
         if gone:
-            self._remove(kind, going, user)
+            self._commit(kind, "DELETED", going, user)
 
     # ---- committing
 
@@ -242,9 +242,6 @@ class Store:
         for queue in self._watches.get(kind.plural, ()):
             queue.put_nowait(stored)
         return new
-
-    def _remove(self, kind: Kind, last: Json, user: str) -> Json:
-        return self._commit(kind, "DELETED", last, user)
 
     def _time(self, seconds: int = 0) -> str:
         return to_wire((self.clock.now() // 1000 + seconds) * 1000)[:19] + "Z"
