@@ -421,6 +421,7 @@ class FakeKubelet:
         reply = _pod.decode(content)
         if int(reply.metadata.resource_version) > int(known.pod.metadata.resource_version):
             known.pod = reply  # else the watch has overtaken it, with the pod's deletion perhaps
+            known.dirty = True  # the reply may bring the deletion itself, whose event then is no news
         self.counts[what] += 1
 
     async def _quietly(self, method: str, path: str, body: object = None) -> None:
