@@ -27,7 +27,7 @@ async def refusals(proof: Proof, stage: Stage) -> None:
         loop_a, loop_b, gone = (f"{namespace}-{name}" for name in ("loop-a", "loop-b", "gone"))
         await stage.queue(loop_a, {"parent": loop_b})
         await stage.queue(loop_b, {"parent": loop_a})
-        await stage.queue(gone, {})
+        await stage.queue(gone, {"state": "Held"})  # or its Job might be admitted before the deletion is seen
         foreign = job("foreign-gate", namespace, 2, gates=["example.com/quota"])
         affine = job("affine", namespace, 2, affinity=ANTI_AFFINITY)
         malformed = job("malformed", namespace, 2)

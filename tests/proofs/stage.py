@@ -19,7 +19,7 @@ import yaml
 from queuectl.contract.publish import manifests
 from tests.rig.apply import apply
 from tests.rig.audit import AuditLog
-from tests.rig.client import Api, eventually
+from tests.rig.client import Api, DeadlineError, eventually
 from tests.rig.controlplane import ADMIN_GROUPS, ControlPlane, free_port
 from tests.rig.kubelet import FakeKubelet
 from tests.rig.nodes import NodeSpec
@@ -261,14 +261,20 @@ class Stage:
         return await eventually(look, deadline, f"{count} pods of {namespace}/{name} gated")
 
     async def complete(self, namespace: str, name: str, deadline: float = 60.0) -> Object:
-        """Wait until a Job is complete and return it."""
+        """Wait until a Job is complete and return it; the error tells what every gang of the namespace then says."""
 
         async def look() -> Object:
             found: Object = await self.admin.get(f"{jobs(namespace)}/{name}")
-            conditions = (found.get("status") or {}).get("conditions") or ()
-            return found if any(c["type"] == "Complete" and c["status"] == "True" for c in conditions) else {}
+            status = found.get("status") or {}
+            complete = any(c["type"] == "Complete" and c["status"] == "True" for c in status.get("conditions") or ())
+            assert complete, status
+            return found
 
-        return await eventually(look, deadline, f"Job {namespace}/{name} complete")
+        try:
+            return await eventually(look, deadline, f"Job {namespace}/{name} complete")
+        except DeadlineError as error:
+            gangs = {g["metadata"]["name"]: g.get("status") for g in await self.admin.list(groups(namespace))}
+            raise DeadlineError(f"{error}; gangs: {json.dumps(gangs)}") from None
 
     async def group_of(self, namespace: str, name: str, deadline: float = 30.0) -> Object:
         """The PodGroup derived from a Job."""
