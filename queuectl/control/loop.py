@@ -31,8 +31,9 @@ from queuectl.model.reasons import Misfit
 log = logging.getLogger(__name__)
 
 GATHER = 0.005  # seconds to gather changes that arrive together (a Job's pods) into one decision
-BUSY = 0.1  # … and the most while more writes wait than may be in flight: deciding sooner would only make their queue longer
-REVISIT = 0.25  # seconds between two looks at a gang whose writes are still under way: a look costs O(its members)
+BUSY = 0.25  # … and the most while more writes wait than may be in flight: deciding sooner would only make their queue longer
+BUSY_LOOK = 0.02  # seconds between two looks at whether that is still so
+REVISIT = 0.5  # seconds between two looks at a gang whose writes are still under way: a look costs O(its members)
 RELEASED_BY = (foreign.PODS, foreign.POD_GROUPS, foreign.JOBS)  # kinds whose lateness could release a place twice
 PROBES = 3  # objects to ask about the fence; one may be refused for a reason of its own
 FENCE_WAIT = 5.0  # seconds after which a fence that does not hold is complained about; we never lead without it
@@ -185,7 +186,7 @@ class Controller:
         until = self.clock.monotonic() + BUSY
         await self.clock.sleep(GATHER)
         while self.actuator.busy and self.clock.monotonic() < until:
-            await self.clock.sleep(GATHER)
+            await self.clock.sleep(BUSY_LOOK)
 
     async def _prove_fence(self) -> None:
         """Return once nobody older can write, and everything that they wrote is in our mirror.
