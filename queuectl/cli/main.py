@@ -16,6 +16,7 @@ VERBS = {
     "describe": ("queuectl.cli.describe", "Show all that is known of one queue, gang or node."),
     "explain": ("queuectl.cli.explain", "Say why a gang waits and what would free it, or where it runs."),
     "requeue": ("queuectl.cli.requeue", "Ask for another try: give the gang back, or end its back-off."),
+    "replay": ("queuectl.cli.replay", "Play a scenario or a job trace on the engine, in virtual time."),
     "version": ("queuectl.cli.version", "Print the version."),
 }
 
