@@ -47,8 +47,10 @@ def test_it_is_one_package(wheel: zipfile.ZipFile) -> None:
 
 def test_it_is_whole(wheel: zipfile.ZipFile) -> None:
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "queuectl").rglob("*.py")}
+    pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "queuectl/serve/dashboard").iterdir()}
     packed = {name for name in wheel.namelist() if name.startswith("queuectl/")}
-    assert packed == sources | {"queuectl/py.typed"}
+    assert "queuectl/serve/dashboard/index.html" in pages
+    assert packed == sources | pages | {"queuectl/py.typed"}
 
 
 def test_it_brings_its_commands_and_its_licence(wheel: zipfile.ZipFile) -> None:

@@ -79,6 +79,7 @@ class Controller:
         self._started, self._started_wall = 0.0, 0  # monotonic seconds and wall-clock milliseconds of the same moment
         self._decision = 0  # number of the last decision that did something, for the log
         self.decided_at = 0  # wall-clock milliseconds of the last decision
+        self.revision = 0  # grows with every change and decision: equal numbers, equal views
         self._cluster = cluster
         self._wake = asyncio.Event()
         self._blockers = Blockers(self.source, configuration.blocker_interval / 1000)
@@ -129,6 +130,7 @@ class Controller:
         if not self.leading:
             self.source.touched.clear()  # a leader begins by looking at all gangs
         self.metrics.observed(len(changes))
+        self.revision += 1
         self._queues_stale = True
         self._wake.set()
 
@@ -240,6 +242,7 @@ class Controller:
         wall = self._started_wall + round((now - self._started) * 1000)  # a clock that is set must not end deadlines
         with self.metrics.deciding():
             plan = self.engine.decide(wall)
+        self.revision += 1
         self._accept(plan)
         later = self._write(wall, now)
         self.actuator.pump()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from queuectl.serve import objects
+from queuectl.serve.ask import Ask
+from queuectl.serve.choice import SORTS, Choice
 from queuectl.serve.words import PHASES, PREFIX
 from queuectl.serve.world import World
 
@@ -20,6 +22,7 @@ _REASONS = {
     500: "InternalError",
     503: "ServiceUnavailable",
 }
+MOST = 10_000  # gangs that may be asked for with a limit; without one, all come
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -49,13 +52,13 @@ class BadRequest(ValueError):
 class Api:
     """The handlers. Each answers from the view in a single step, so that no two parts of an answer disagree."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, ask: Ask) -> None:
+        self._world, self._ask = world, ask
 
     def routes(self) -> list[tuple[str, Handler]]:
         """Paths and their handlers."""
         gang = "/namespaces/{namespace}/gangs/{name}"
-        routes: list[tuple[str, Handler]] = [
+        return [
             (f"{PREFIX}/queues", self.queues),
             (f"{PREFIX}/queues/{{name}}", self.queue),
             (f"{PREFIX}/gangs", self.gangs),
@@ -63,65 +66,123 @@ class Api:
             (f"{PREFIX}/nodes", self.nodes),
             (f"{PREFIX}/nodes/{{name}}", self.node),
             (f"{PREFIX}/explain{gang}", self.explain),
+            (f"{PREFIX}/occupancy", self.occupancy),
+            (f"{PREFIX}/controller", self.controller),
         ]
-        return [(path, self._synced(handler)) for path, handler in routes]
 
-    def _synced(self, handler: Handler) -> Handler:
-        """The handler, once everything was read: half a list looks like a whole one."""
+    async def _answer(
+        self, request: web.Request, make: Callable[[], msgspec.Struct], *about: object
+    ) -> web.StreamResponse:
+        """What ``make`` gives, made once for all who ask ``about`` it while the view stands.
 
-        async def answer(request: web.Request) -> web.StreamResponse:
+        Nothing is answered before everything was read: half a list looks like a whole one. Whoever has the answer already
+        (If-None-Match) is told so: 304.
+        """
+
+        def read() -> tuple[bytes, str]:
             self._world.ready()
-            return await handler(request)
+            found = self._world.kept(lambda: encoded(make()), *about)
+            return found.body, found.tag
 
-        return answer
+        body, tag = await self._ask(read)
+        if request.headers.get(hdrs.IF_NONE_MATCH) == tag:
+            return web.Response(status=304, headers={hdrs.ETAG: tag})
+        response = reply(body)
+        response.headers[hdrs.ETAG] = tag
+        return response
 
-    def _list(self, kind: str, items: Callable[..., Iterable[msgspec.Struct]], **query: str) -> web.Response:
-        """A list, made once for all who ask for it while the view stands."""
-
-        def made() -> bytes:
-            found = list(items(**query))  # reads the view, whose time the list then tells
-            return encoded(self._world.listing(kind, found))
-
-        return reply(self._world.kept(made, kind, *sorted(query.items())))
-
-    async def queues(self, request: web.Request) -> web.Response:
-        """All queues, each after its parent."""
+    async def _list(
+        self, request: web.Request, kind: str, items: Callable[[], Iterable[msgspec.Struct]]
+    ) -> web.StreamResponse:
         _query(request)
-        return self._list("QueueList", self._world.queues)
 
-    async def queue(self, request: web.Request) -> web.Response:
+        def make() -> msgspec.Struct:
+            found = list(items())  # reads the view, whose time the list then tells
+            return self._world.listing(kind, found)
+
+        return await self._answer(request, make, kind)
+
+    async def queues(self, request: web.Request) -> web.StreamResponse:
+        """All queues, each after its parent."""
+        return await self._list(request, "QueueList", self._world.queues)
+
+    async def queue(self, request: web.Request) -> web.StreamResponse:
         """One queue."""
         _query(request)
-        return reply(self._world.alone(self._world.queue(request.match_info["name"])))
+        name = request.match_info["name"]
+        return await self._answer(request, lambda: self._world.alone(self._world.queue(name)), "queue", name)
 
-    async def gangs(self, request: web.Request) -> web.Response:
-        """Gangs by namespace, queue (with all below it) and phase."""
-        query = _query(request, "namespace", "queue", "phase")
-        if (phase := query.get("phase", "")) and phase not in PHASES:
-            raise BadRequest(f'phase "{phase}" is none of {", ".join(PHASES)}')
-        return self._list("GangList", self._world.gangs, **query)
+    async def gangs(self, request: web.Request) -> web.StreamResponse:
+        """Gangs by namespace, queue (with all below it), phases and a search; sorted, and the first few of many."""
+        asked = choice(_query(request, "namespace", "queue", "phase", "search", "sort", "limit"))
+        return await self._answer(request, lambda: self._world.gang_listing(asked), "gangs", asked)
 
-    async def gang(self, request: web.Request) -> web.Response:
+    async def gang(self, request: web.Request) -> web.StreamResponse:
         """One gang, by the name of its PodGroup, its owner, or a pod."""
         _query(request)
-        found = self._world.gang(request.match_info["namespace"], request.match_info["name"])
-        return reply(self._world.alone(self._world.describe(found, pods=True)))
+        space, name = request.match_info["namespace"], request.match_info["name"]
 
-    async def explain(self, request: web.Request) -> web.Response:
+        def make() -> msgspec.Struct:
+            return self._world.alone(self._world.describe(self._world.gang(space, name), pods=True))
+
+        return await self._answer(request, make, "gang", space, name)
+
+    async def explain(self, request: web.Request) -> web.StreamResponse:
         """Why it waits, or where it runs."""
         _query(request)
-        found = self._world.gang(request.match_info["namespace"], request.match_info["name"])
-        return reply(self._world.explain(found))
+        space, name = request.match_info["namespace"], request.match_info["name"]
+        return await self._answer(
+            request, lambda: self._world.explain(self._world.gang(space, name)), "explain", space, name
+        )
 
-    async def nodes(self, request: web.Request) -> web.Response:
+    async def nodes(self, request: web.Request) -> web.StreamResponse:
         """All nodes."""
-        _query(request)
-        return self._list("NodeList", self._world.nodes)
+        return await self._list(request, "NodeList", self._world.nodes)
 
-    async def node(self, request: web.Request) -> web.Response:
+    async def node(self, request: web.Request) -> web.StreamResponse:
         """One node."""
         _query(request)
-        return reply(self._world.alone(self._world.node(request.match_info["name"])))
+        name = request.match_info["name"]
+        return await self._answer(request, lambda: self._world.alone(self._world.node(name)), "node", name)
+
+    async def occupancy(self, request: web.Request) -> web.StreamResponse:
+        """Who holds how much of a resource where: of the commonest device, unless another resource is named."""
+        resource = _query(request, "resource").get("resource", "")
+
+        def make() -> msgspec.Struct:
+            try:
+                return self._world.occupancy(resource)
+            except LookupError as problem:
+                raise BadRequest(str(problem)) from None
+
+        return await self._answer(request, make, "occupancy", resource)
+
+    async def controller(self, request: web.Request) -> web.StreamResponse:
+        """The controller itself; also before it has read the cluster."""
+        _query(request)
+        return reply(await self._ask(self._world.state))
+
+
+def choice(query: dict[str, str]) -> Choice:
+    """The query of a list of gangs. Raises BadRequest."""
+    phases = [one for one in query.get("phase", "").split(",") if one]
+    for phase in phases:
+        if phase not in PHASES:
+            raise BadRequest(f'phase "{phase}" is none of {", ".join(PHASES)}')
+    sort = query.get("sort", "name")
+    if sort.removeprefix("-") not in SORTS:
+        raise BadRequest(f'sort "{sort}" is none of {", ".join(SORTS)}, or one of these after a "-"')
+    limit = query.get("limit", "0")
+    if not (limit.isascii() and limit.isdigit() and len(limit) < 6 and int(limit) <= MOST):
+        raise BadRequest(f'limit "{limit}" is no number up to {MOST}')
+    return Choice(
+        namespace=query.get("namespace", ""),
+        queue=query.get("queue", ""),
+        phases=frozenset(phases),
+        search=query.get("search", ""),
+        sort=sort,
+        limit=int(limit),
+    )
 
 
 def _query(request: web.Request, *known: str) -> dict[str, str]:

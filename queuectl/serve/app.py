@@ -1,7 +1,8 @@
-"""The controller's web server: health, metrics and the JSON API, read-only, on loopback unless told otherwise."""
+"""The controller's web server: health, metrics, the JSON API and the dashboard; read-only, on loopback unless told otherwise."""
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 from collections.abc import AsyncIterator
@@ -9,15 +10,17 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
-from msgspec import Struct
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from queuectl.contract.home import GROUP
 from queuectl.control.loop import Controller
+from queuectl.serve import pages
 from queuectl.serve.api import Api, BadRequest, Handler, failure, reply
+from queuectl.serve.ask import Ask, Silent, across, directly
 from queuectl.serve.gauges import Gauges
-from queuectl.serve.words import HOST, PORT
+from queuectl.serve.live import Live
+from queuectl.serve.readiness import readiness
+from queuectl.serve.words import HOST, PORT, PREFIX
 from queuectl.serve.world import Absent, Unready, World
 
 log = logging.getLogger(__name__)
@@ -29,44 +32,6 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
-
-
-class Readiness(Struct, kw_only=True):
-    """Whether the process does its part, which part that is, and what is missing."""
-
-    kind: str = "Readiness"
-    ready: bool
-    role: str
-    leader: str
-    missing: list[str]
-
-
-def readiness(controller: Controller) -> Readiness:
-    """Ready is: everything was read and is current, and we lead with a proven fence, or somebody else leads."""
-    leadership = controller.leadership
-    missing = []
-    for informer in controller.informers:
-        if not informer.synced.is_set():
-            advice = ""
-            if informer.kind.group == GROUP:
-                advice = " (are the definitions installed? `queuectl crds | kubectl apply --server-side -f -`)"
-            missing.append(f"{informer.kind.plural} not synced{advice}")
-    behind = controller.behind
-    if not missing and behind * 1000 > controller.configuration.stale_after:
-        missing.append(f"events have been cut off for {behind:.0f} s; nothing is decided on a view so old")
-    holder, ours = leadership.holder, leadership.identity
-    if controller.leading:
-        role = "leading"
-    elif holder and holder != ours:
-        role = "standing by"
-    elif leadership.fresh():
-        role = "taking over"
-        missing.append("fence not enforced: install the admission policies")
-    else:
-        role = "starting"
-        if not missing:
-            missing.append(f"the lease is not held yet: {leadership.trouble or 'nobody leads'}")
-    return Readiness(ready=not missing, role=role, leader=holder, missing=missing)
 
 
 def local(host: str | None) -> bool:
@@ -89,7 +54,7 @@ def local(host: str | None) -> bool:
 
 @web.middleware
 async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """GET only, for us only; every error is a Status; headers that keep browsers from doing more with it."""
+    """GET only, for us only; every error is a Status."""
     try:
         if request.method != hdrs.METH_GET:
             response: web.StreamResponse = failure(405, f"{request.method} is not allowed: this API only reads")
@@ -100,7 +65,7 @@ async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             response = await handler(request)
     except Absent as problem:
         response = failure(404, str(problem), problem.nearest)
-    except Unready as problem:
+    except (Unready, Silent) as problem:
         response = failure(503, str(problem))
     except BadRequest as problem:
         response = failure(400, str(problem))
@@ -109,35 +74,59 @@ async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Exception:  # one broken answer is no reason to end the controller
         log.exception("answering %s failed", request.path)
         response = failure(500, "this answer failed; the controller's log says why")
-    response.headers.update(_HEADERS)
     return response
 
 
-def application(controller: Controller) -> web.Application:
-    """The routes of one controller."""
-    world = World(controller)
+async def _restrain(_: web.Request, response: web.StreamResponse) -> None:
+    """Headers that keep browsers from doing more with an answer, streams included; a page may have its own."""
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+
+
+def application(world: World, ask: Ask = directly) -> web.Application:
+    """The routes of one controller, which is read by ``ask`` alone."""
     gauges = Gauges(world)
+    live = Live(ask, world.state)
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
-        found = readiness(controller)
+        found = await ask(lambda: readiness(world.controller))
         return reply(found, 200 if found.ready else 503)
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(gauges), headers={hdrs.CONTENT_TYPE: CONTENT_TYPE_LATEST})
+        text = await ask(lambda: generate_latest(gauges))
+        return web.Response(body=text, headers={hdrs.CONTENT_TYPE: CONTENT_TYPE_LATEST})
+
+    async def ending(_: web.Application) -> None:
+        await live.close()
 
     app = web.Application(middlewares=[_guard])
-    routes = [("/healthz", healthz), ("/readyz", readyz), ("/metrics", metrics), *Api(world).routes()]
+    app.on_response_prepare.append(_restrain)
+    app.on_shutdown.append(ending)
+    own = [("/healthz", healthz), ("/readyz", readyz), ("/metrics", metrics), (f"{PREFIX}/events", live.events)]
+    routes = [*own, *Api(world, ask).routes(), *pages.routes()]
     app.add_routes([web.get(path, handler, allow_head=False) for path, handler in routes])
     return app
 
 
 @asynccontextmanager
-async def serving(controller: Controller, host: str = HOST, port: int = PORT) -> AsyncIterator[str]:
-    """Serve until left; gives the URL (with ``port`` 0 the system picks one). Raises OSError when the port is taken."""
-    runner = web.AppRunner(application(controller), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+async def serving(
+    controller: Controller, host: str = HOST, port: int = PORT, *, loop: asyncio.AbstractEventLoop | None = None
+) -> AsyncIterator[str]:
+    """Serve until left; gives the URL (with ``port`` 0 the system picks one). Raises OSError when the port is taken.
+
+    ``loop``: the controller's own, where that runs in another thread than this server; its time may be virtual.
+    """
+    ask = directly if loop is None else across(loop)
+    runner = web.AppRunner(
+        application(World(controller), ask),
+        access_log=None,
+        handle_signals=False,
+        handler_cancellation=True,  # a stream is given up when its reader goes, not at the next heartbeat
+        shutdown_timeout=1.0,
+    )
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)

@@ -11,7 +11,7 @@ from queuectl.engine.view import GangView, NodeView, QueueView
 from queuectl.model import gangs as model
 from queuectl.model.queues import ALL_POOLS
 from queuectl.model.reasons import Reason
-from queuectl.model.resources import Amounts, amounts, show
+from queuectl.model.resources import PODS, Amounts, amounts, plus, show, times
 from queuectl.serve import objects
 
 _PUBLIC = {"Running": "Running", "Leaving": "Evicting", "Finished": "Finished"}  # all others are Admitted
@@ -108,14 +108,30 @@ def admitted(gang: model.Gang | None, members: list[model.Member]) -> str | None
     return time(record.decided_at) if record is not None else None
 
 
+def shape(role: model.Role, members: list[model.Member]) -> model.Shape | None:
+    """What a role's pods ask for: its template's shape, or a member's; None when neither is there yet."""
+    return role.shape or next((member.shape for member in members if member.role == role.name), None)
+
+
+def need(gang: model.Gang | None, members: list[model.Member]) -> dict[str, str] | None:
+    """What the members of the minimum ask for together, but for the count of pods; None when a role's shape is unknown."""
+    total: Amounts = ()
+    for role in gang.roles if gang is not None else ():
+        known = shape(role, members)
+        if known is None and role.minimum:
+            return None
+        total = plus(total, times(known.requests, role.minimum) if known is not None else ())
+    return {name: show(name, amount) for name, amount in total if name != PODS} or None
+
+
 def role(role: model.Role, members: list[model.Member]) -> objects.Role:
     """A role, with its template's requests or a member's."""
-    shape = role.shape or next((member.shape for member in members if member.role == role.name), None)
+    known = shape(role, members)
     return objects.Role(
         name=role.name,
         min_member=role.minimum,
         max_member=role.maximum,
-        requests=None if shape is None else {name: show(name, amount) for name, amount in shape.requests},
+        requests=None if known is None else {name: show(name, amount) for name, amount in known.requests},
         required=role.required,
         preferred=role.preferred,
     )

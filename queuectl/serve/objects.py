@@ -161,7 +161,10 @@ class Pod(Object, kw_only=True):
 
 
 class Gang(Single, kw_only=True):
-    """A gang. ``reason`` and ``message`` are the first of its blockers; ``pods`` are given for a single gang only."""
+    """A gang. ``reason`` and ``message`` are the first of its blockers; ``pods`` are given for a single gang only.
+
+    ``need`` is what ``min_member`` pods ask for together; null while no template or member tells.
+    """
 
     kind: str = "Gang"
     metadata: Metadata
@@ -177,6 +180,7 @@ class Gang(Single, kw_only=True):
     max_member: int
     counts: GangCounts
     nodes: list[Share]
+    need: dict[str, str] | None
     required: str | None
     preferred: str | None
     created_at: str | None
@@ -237,13 +241,84 @@ class Explanation(Object, kw_only=True):
     blockers: list[Blocker]
 
 
+class Part(Object, kw_only=True):
+    """What one gang holds of a node: ``label`` is the name that people know it by, its owner's where it has one."""
+
+    namespace: str
+    name: str
+    label: str
+    queue: str
+    pods: int
+    amount: str
+
+
+class Host(Object, kw_only=True):
+    """A node in the occupancy of one resource. ``other`` is what is used there by pods that are no gang's."""
+
+    name: str
+    usable: bool
+    allocatable: str
+    used: str
+    free: str
+    other: str
+    parts: list[Part]
+
+
+class Block(Object, kw_only=True):
+    """The nodes that share all their domains, coarse to fine; ``domains`` is empty for those outside every level."""
+
+    domains: list[Domain]
+    allocatable: str
+    used: str
+    free: str
+    nodes: list[Host]
+
+
+class Occupancy(Single, kw_only=True):
+    """Who holds how much of one resource where. ``free`` counts usable nodes only, ``unusable`` is free on the others."""
+
+    kind: str = "Occupancy"
+    resource: str
+    resources: list[str]
+    allocatable: str
+    used: str
+    free: str
+    unusable: str
+    blocks: list[Block]
+
+
+class Controller(Object, kw_only=True):
+    """The controller itself. ``revision`` grows when lists may have changed; ``behind`` is seconds without events."""
+
+    kind: str = "Controller"
+    as_of: str
+    revision: int
+    leading: bool
+    role: str
+    leader: str
+    ready: bool
+    missing: list[str]
+    behind: int
+
+
 class Listing(Object, kw_only=True):
     """Many of one kind, at one moment. Only a leader decides: elsewhere positions and reasons may be old or missing."""
 
     kind: str
     as_of: str
     leading: bool
-    items: list[Queue] | list[Gang] | list[Node]
+    items: list[Queue] | list[Node]
+
+
+class GangListing(Object, kw_only=True):
+    """Gangs that were asked for: ``total`` of them, of which ``items`` are the first; ``reasons`` count those that wait."""
+
+    kind: str = "GangList"
+    as_of: str
+    leading: bool
+    total: int
+    reasons: dict[str, int]
+    items: list[Gang]
 
 
 class Details(Object, kw_only=True):

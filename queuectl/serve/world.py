@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from queuectl.contract.times import to_wire
 from queuectl.control.loop import Controller
 from queuectl.engine.view import GangView, QueueView, View
 from queuectl.model.reasons import Reason, by_dominance
 from queuectl.serve import forms, objects
+from queuectl.serve.choice import Choice, choose
+from queuectl.serve.occupancy import Occupants, devices, occupancy
+from queuectl.serve.readiness import readiness
 
 MAX_AGE = 0.5  # seconds for which a view is used again, so that eager readers cannot keep the loop from deciding;
 RESTRAINT = 4  # and so many times longer than it took to read it and to make lists of it (5000 gangs: 0.25 s)
+KEPT = 256  # answers kept while a view stands; whoever asks for more different ones pays for each
 
 
 class Absent(LookupError):
@@ -32,37 +38,78 @@ class Unready(Exception):
 S = TypeVar("S", bound=objects.Single)
 
 
-class World:
-    """Reads a controller for others. Everything happens on the controller's own event loop; nothing is changed."""
+class Kept(Struct, frozen=True):
+    """An answer, and a tag: answers with equal tags differ in nothing but the time at which they were so."""
 
-    def __init__(self, controller: Controller) -> None:
+    body: bytes
+    tag: str
+
+
+class World:
+    """Reads a controller for others. Everything happens on the controller's own event loop; nothing is changed.
+
+    How long a view is used again is a question of real time, whatever the controller's clock says.
+    """
+
+    def __init__(self, controller: Controller, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.controller = controller
+        self._monotonic = monotonic
         self._view: View | None = None
         self._read_at = 0.0
         self._as_of = 0
-        self._kept: dict[tuple[object, ...], bytes] = {}
+        self._revision = 0
+        self._kept: dict[tuple[object, ...], Kept] = {}
         self._spent = 0.0
 
     def view(self) -> View:
         """The engine's view, at most ``MAX_AGE`` old where it is cheap. O(gangs + queues + nodes) when it is read anew."""
-        clock = self.controller.clock
-        now = clock.monotonic()
-        if self._view is None or not 0 <= now - self._read_at < max(MAX_AGE, RESTRAINT * self._spent):
-            self._view, self._as_of = self.controller.view(), clock.now()
+        if self._view is None or not self._current():
+            began = self._monotonic()
+            self._view, self._as_of = self.controller.view(), self.controller.clock.now()
+            self._revision = self.controller.revision
             self._kept.clear()
-            self._read_at = clock.monotonic()
-            self._spent = self._read_at - now
+            self._read_at = self._monotonic()
+            self._spent = self._read_at - began
         return self._view
 
-    def kept(self, make: Callable[[], bytes], *about: object) -> bytes:
+    def _current(self) -> bool:
+        """Whether there is a view that is used again."""
+        age = self._monotonic() - self._read_at
+        return self._view is not None and 0 <= age < max(MAX_AGE, RESTRAINT * self._spent)
+
+    def kept(self, make: Callable[[], bytes], *about: object) -> Kept:
         """What ``make`` gave when it was last asked ``about`` this view: many watchers cost one answer."""
         self.view()
         about = (*about, self.controller.leading)
         if (found := self._kept.get(about)) is None:
-            began = self.controller.clock.monotonic()
-            found = self._kept[about] = make()
-            self._spent += self.controller.clock.monotonic() - began
+            if len(self._kept) >= KEPT:
+                self._kept.clear()
+            began = self._monotonic()
+            body = make()
+            dateless = body.replace(f'"asOf":"{to_wire(self._as_of)}"'.encode(), b"", 1)  # ours is the first
+            found = self._kept[about] = Kept(body, f'"{hashlib.blake2b(dateless, digest_size=12).hexdigest()}"')
+            self._spent += self._monotonic() - began
         return found
+
+    # ---- the controller itself
+
+    def state(self) -> objects.Controller:
+        """What the controller does, and which state of the cluster an answer given now would show. Microseconds.
+
+        ``revision`` only grows once a new view can be read: whoever asks after seeing it gets that state or a later one.
+        """
+        controller = self.controller
+        found = readiness(controller)
+        return objects.Controller(
+            as_of=to_wire(controller.clock.now()),
+            revision=self._revision if self._current() else controller.revision,
+            leading=controller.leading,
+            role=found.role,
+            leader=found.leader,
+            ready=found.ready,
+            missing=found.missing,
+            behind=int(controller.behind),
+        )
 
     def ready(self) -> None:
         """Return if the first state of every kind was read. Raises Unready, which names the others."""
@@ -79,6 +126,18 @@ class World:
         """A list with the time of the view."""
         return objects.Listing(
             kind=kind, as_of=to_wire(self._as_of), leading=self.controller.leading, items=list(items)
+        )
+
+    def gang_listing(self, choice: Choice) -> objects.GangListing:
+        """The gangs that were asked for: all are counted, the first ``limit`` are described."""
+        view = self.view()
+        chosen = choose(view, choice, self._owner_name)
+        return objects.GangListing(
+            as_of=to_wire(self._as_of),
+            leading=self.controller.leading,
+            total=len(chosen.gangs),
+            reasons=chosen.reasons,
+            items=[self.describe(gang) for gang in chosen.gangs[: choice.limit or None]],
         )
 
     # ---- queues
@@ -127,19 +186,6 @@ class World:
 
     # ---- gangs
 
-    def gangs(self, namespace: str = "", queue: str = "", phase: str = "") -> list[objects.Gang]:
-        """Gangs by namespace and name. ``queue`` takes in all below it."""
-        view = self.view()
-        queues = {one.name: one for one in view.queues}
-        found = [
-            gang
-            for gang in view.gangs
-            if (not namespace or gang.namespace == namespace)
-            and (not queue or gang.queue == queue or any(one.name == queue for one in forms.path(gang.queue, queues)))
-            and (not phase or forms.public_phase(gang) == phase)
-        ]
-        return [self.describe(gang) for gang in sorted(found, key=lambda gang: (gang.namespace, gang.name, gang.uid))]
-
     def gang(self, namespace: str, name: str) -> GangView:
         """The gang of a PodGroup's name, its owner's name, or a pod's name. Raises Absent.
 
@@ -166,8 +212,12 @@ class World:
         raise Absent(message, forms.nearest(name, (known for gang in here for known in self._names(gang))))
 
     def _names(self, gang: GangView) -> list[str]:
-        owner = self._owner(gang.uid)
-        return [owner.name, gang.name] if owner else [gang.name]
+        owner = self._owner_name(gang.uid)
+        return [owner, gang.name] if owner else [gang.name]
+
+    def _owner_name(self, uid: str) -> str:
+        owner = self._owner(uid)
+        return owner.name if owner is not None else ""
 
     def _owner(self, uid: str) -> objects.Owner | None:
         """The Job a gang was derived from; also of pods that wait for their Job's PodGroup."""
@@ -198,6 +248,7 @@ class World:
             max_member=gang.maximum if gang is not None else view.minimum,
             counts=forms.counts(view),
             nodes=[objects.Share(name=node, pods=count) for node, count in view.nodes],
+            need=forms.need(gang, members),
             required=gang.required if gang is not None else None,
             preferred=gang.preferred if gang is not None else None,
             created_at=forms.time(gang.created if gang is not None else 0),
@@ -252,3 +303,19 @@ class World:
             if where == name
         ]
         return node
+
+    def occupancy(self, resource: str = "") -> objects.Occupancy:
+        """Who holds how much of one resource where. Raises LookupError for a resource that no node has."""
+        view = self.view()
+        known = devices(view.nodes)
+        if resource and resource not in known:
+            raise LookupError(f'no node has resource "{resource}"; known are {", ".join(known)}')
+        found = occupancy(view, resource or next(iter(known), ""), self._occupants)
+        found.as_of, found.leading = to_wire(self._as_of), self.controller.leading
+        found.resources = known
+        return found
+
+    def _occupants(self, gang: GangView) -> Occupants:
+        source = self.controller.source
+        members = [source.pods[uid].member for uid in source.members.get(gang.uid, ()) if uid in source.pods]
+        return Occupants(self._owner_name(gang.uid), source.gang(gang.uid), members)

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from msgspec import Struct
 
 from queuectl.cli.main import cli
+from queuectl.serve import world
 from queuectl.serve.app import serving
 from tests.serve.standin import Standin, story
 
@@ -47,7 +48,7 @@ class Served:
         self._thread.join(10)
 
     def do(self, change: Callable[[Standin], None]) -> None:
-        """Let ``change`` happen on the server's loop, and half a second pass, so that the next answer shows it."""
+        """Let ``change`` happen on the server's loop, and a second pass; the next answer shows it."""
         done = threading.Event()
 
         def act() -> None:
@@ -70,8 +71,10 @@ class Served:
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
-    """The story of tests/serve/standin.py."""
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """The story of tests/serve/standin.py, read anew for every answer."""
+    monkeypatch.setattr(world, "MAX_AGE", 0.0)
+    monkeypatch.setattr(world, "RESTRAINT", 0)
     with Served(story()) as running:
         yield running
 

@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 @asynccontextmanager
 async def asking(here: Standin) -> AsyncIterator[TestClient[Any, Any]]:
-    async with TestClient(TestServer(application(here.controller))) as client:
+    async with TestClient(TestServer(application(World(here.controller, here.clock.monotonic)))) as client:
         yield client
 
 
@@ -91,10 +91,100 @@ async def test_gangs_are_chosen(client: TestClient[Any, Any], query: str, names:
     assert [gang["metadata"]["name"] for gang in found["items"]] == names
 
 
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("?sort=-name", ["sweep", "shell", "job-train-aaaaa", "job-later-ccccc", "job-big-bbbbb"]),
+        ("?sort=pods", ["job-later-ccccc", "shell", "job-train-aaaaa", "sweep", "job-big-bbbbb"]),
+        ("?sort=-pods", ["job-big-bbbbb", "sweep", "job-train-aaaaa", "job-later-ccccc", "shell"]),
+        ("?sort=queue", ["shell", "sweep", "job-big-bbbbb", "job-later-ccccc", "job-train-aaaaa"]),
+        ("?sort=position&phase=Pending", ["sweep", "job-big-bbbbb", "job-later-ccccc"]),
+        ("?sort=phase", ["job-big-bbbbb", "job-later-ccccc", "sweep", "job-train-aaaaa", "shell"]),
+        ("?sort=reason", ["job-later-ccccc", "job-big-bbbbb", "sweep", "job-train-aaaaa", "shell"]),
+        ("?search=BIG", ["job-big-bbbbb"]),
+        ("?search=train", ["job-train-aaaaa"]),
+        ("?search=waitingfor", ["sweep"]),
+        ("?search=ml/job", ["job-big-bbbbb", "job-later-ccccc", "job-train-aaaaa"]),
+        ("?phase=Pending,Running&queue=language", ["shell", "sweep"]),
+    ],
+)
+async def test_gangs_are_sorted_stably_and_searched(client: TestClient[Any, Any], query: str, names: list[str]) -> None:
+    found = await get(client, f"/api/v1/gangs{query}")
+    assert [gang["metadata"]["name"] for gang in found["items"]] == names
+    assert found["total"] == len(names)
+
+
+async def test_of_many_gangs_the_first_are_described_and_all_are_counted(client: TestClient[Any, Any]) -> None:
+    found = await get(client, "/api/v1/gangs?phase=Pending&limit=1&sort=-pods")
+    assert [gang["metadata"]["name"] for gang in found["items"]] == ["job-big-bbbbb"]
+    assert found["total"] == 3
+    assert found["reasons"] == {"Held": 1, "NeverFits": 1, "WaitingForMembers": 1}
+
+
+async def test_what_a_reader_has_already_is_not_sent_again() -> None:
+    """The tag holds while nothing but the time has changed, and for one answer alone."""
+    here = story()
+    async with asking(here) as client:
+        tags = {}
+        for path in (
+            "queues",
+            "gangs",
+            "nodes",
+            "occupancy",
+            "namespaces/ml/gangs/big",
+            "explain/namespaces/ml/gangs/big",
+        ):
+            async with client.get(f"/api/v1/{path}") as reply:
+                tags[path] = reply.headers["ETag"]
+        assert len(set(tags.values())) == len(tags)
+        here.later(MAX_AGE)
+        for path, tag in tags.items():
+            async with client.get(f"/api/v1/{path}", headers={"If-None-Match": tag}) as reply:
+                assert (reply.status, await reply.read(), reply.headers["ETag"]) == (304, b"", tag), path
+        here.see(foreign.NODES, standin.node("gpu-4", "r3"))
+        here.later(MAX_AGE)
+        for path in ("nodes", "occupancy"):
+            async with client.get(f"/api/v1/{path}", headers={"If-None-Match": tags[path]}) as reply:
+                assert reply.status == 200
+                assert reply.headers["ETag"] != tags[path]
+
+
+async def test_the_state_tells_what_an_answer_would_show() -> None:
+    """A number is told once a reader is sure to get what it stands for: else a page would show the state before it."""
+    here = story()
+    async with asking(here) as client:
+        first = await get(client, "/api/v1/controller")
+        assert first == {
+            "kind": "Controller",
+            "asOf": "2026-11-30T10:00:00.000Z",
+            "revision": here.controller.revision,
+            "leading": True,
+            "role": "leading",
+            "leader": "one",
+            "ready": True,
+            "missing": [],
+            "behind": 0,
+        }
+        assert len((await get(client, "/api/v1/nodes"))["items"]) == 4
+        here.see(foreign.NODES, standin.node("gpu-4", "r3"))
+        assert (await get(client, "/api/v1/controller"))["revision"] == first["revision"]
+        assert len((await get(client, "/api/v1/nodes"))["items"]) == 4
+        here.later(MAX_AGE)
+        assert (await get(client, "/api/v1/controller"))["revision"] == first["revision"] + 1
+        assert len((await get(client, "/api/v1/nodes"))["items"]) == 5
+
+
+async def test_the_state_is_told_before_anything_was_read() -> None:
+    async with asking(Standin()) as client:
+        found = await get(client, "/api/v1/controller")
+    assert (found["role"], found["ready"], found["leading"]) == ("starting", False, False)
+    assert "pods not synced" in found["missing"]
+
+
 async def test_many_watchers_cost_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each description is work on the loop that decides: lists are made once while the view stands."""
     here, described = story(), Counter[str]()
-    for name in ("describe", "_queue", "nodes"):
+    for name in ("describe", "_queue", "nodes", "occupancy"):
         real = getattr(World, name)
 
         def counting(*given: Any, name: str = name, real: Any = real, **more: Any) -> Any:
@@ -102,9 +192,9 @@ async def test_many_watchers_cost_one_answer(monkeypatch: pytest.MonkeyPatch) ->
             return real(*given, **more)
 
         monkeypatch.setattr(World, name, counting)
-    once = {"describe": 5, "_queue": 4, "nodes": 1}
+    once = {"describe": 5, "_queue": 4, "nodes": 1, "occupancy": 1}
     async with asking(here) as client:
-        for path in ("gangs", "queues", "nodes"):
+        for path in ("gangs", "queues", "nodes", "occupancy"):
             first = await get(client, f"/api/v1/{path}")
             for _ in range(20):
                 assert await get(client, f"/api/v1/{path}") == first
@@ -141,7 +231,21 @@ async def test_what_is_expensive_is_not_made_anew_all_the_time(monkeypatch: pyte
             "gangs?phase=running",
             'phase "running" is none of Pending, Admitted, Running, Evicting, Finished, Deactivated',
         ),
-        ("gangs?name=x", 'parameter "name" is unknown; known are namespace, queue, phase'),
+        ("gangs?name=x", 'parameter "name" is unknown; known are namespace, queue, phase, search, sort, limit'),
+        (
+            "gangs?phase=Pending,running",
+            'phase "running" is none of Pending, Admitted, Running, Evicting, Finished, Deactivated',
+        ),
+        ("gangs?limit=-1", 'limit "-1" is no number up to 10000'),
+        ("gangs?limit=10001", 'limit "10001" is no number up to 10000'),
+        (
+            "gangs?sort=size",
+            'sort "size" is none of name, position, queued, queue, pods, phase, reason, or one of these after a "-"',
+        ),
+        (
+            "occupancy?resource=x",
+            'no node has resource "x"; known are nvidia.com/gpu, cpu, memory',
+        ),
         ("gangs?queue=a&queue=b", 'parameter "queue" is given twice'),
         ("queues?namespace=x", 'parameter "namespace" is unknown'),
     ],
@@ -193,6 +297,7 @@ async def test_one_gang_whole(client: TestClient[Any, Any]) -> None:
         "maxMember": 2,
         "counts": {"members": 2, "released": 2, "bound": 2, "running": 2, "succeeded": 0},
         "nodes": [{"name": "gpu-0", "pods": 1}, {"name": "gpu-1", "pods": 1}],
+        "need": {"cpu": "2", GPU: "8"},
         "required": None,
         "preferred": None,
         "createdAt": "2026-11-30T09:00:00.000Z",

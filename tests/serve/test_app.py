@@ -11,7 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from queuectl.control.loop import Controller
 from queuectl.engine.view import View
-from queuectl.serve.app import Readiness, local, readiness, serving
+from queuectl.serve.app import local, serving
+from queuectl.serve.readiness import Readiness, readiness
 from tests.serve.standin import GPU, Standin, story
 from tests.serve.test_api import asking, get
 
