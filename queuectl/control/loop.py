@@ -319,6 +319,6 @@ class Controller:
             later.append(REVISIT)
         dues = (self.actuator.ledger.next_due(now), self._blockers.next_due(now), self._queues.next_due(now))
         later.extend(max(due - now, 0.01) for due in dues if due is not None)
-        if self._queues_stale:
-            later.append(max(0.0, interval - (now - self._queues_looked)))
+        if self._queues_stale:  # a hundredth at least, as above: less than the clock can tell apart would never pass
+            later.append(max(0.01, interval - (now - self._queues_looked)))
         return later
