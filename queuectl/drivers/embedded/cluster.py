@@ -85,6 +85,13 @@ class EmbeddedCluster(Cluster):
         held = None if _unprotected(pod) else self._budget(namespace, pod)
         if held is not None:
             raise held
+        if pod["metadata"]["uid"] == uid:
+            said = {
+                "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+                "message": "Eviction API: evicting", "lastTransitionTime": self.store.time(),
+            }  # fmt: skip
+            patch = {"status": {"conditions": [said]}}
+            self.store.patch(PODS, namespace, name, patch, self.user, subresource="status")
         self.store.delete(PODS, namespace, name, self.user, uid=uid)
 
     def _budget(self, namespace: str, pod: Json) -> ClusterError | None:

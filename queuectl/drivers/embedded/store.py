@@ -2,7 +2,10 @@
 
 Every committed write takes the next version, whatever its kind, and is shown to all watches of its kind in that order. An
 object is a JSON mapping that is never changed once it is stored, so watches and readers share it. What a kind's own rules
-say (``rules.py``) and who may do what (``admission.py``) is asked before anything is stored.
+say (``rules.py``, ``job_rules.py``) and who may do what (``admission.py``) is asked before anything is stored.
+
+Listeners are told of each commit before the write returns, so whoever listens is never behind; watches are told in their
+own time, as over a network. Nothing is random: UIDs and generated names count, in a scattered order.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -22,6 +26,9 @@ from queuectl.drivers.embedded.merge import Json, json_merge, strategic_merge
 __all__ = ["Json", "Request", "Store", "Stored"]
 
 HISTORY = 10_000  # versions that a watch may start from; an API server keeps about five minutes of them
+SCATTER = 0x9E3779B1  # odd, and no multiple of 3: counting in its steps meets each number below 2^32 or 3^15 once
+LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of generated names, as the API server draws them
+SUFFIX, LONGEST_BASE = 5, 58  # characters: how many of them, and how many before them
 SYSTEM = {
     "uid",
     "resourceVersion",
@@ -56,27 +63,36 @@ class Request(Struct, frozen=True):
 Check = Callable[[Request], Json | None]
 """Looks at a request; returns the object to store (perhaps changed). Raises Refused."""
 
+Listener = Callable[[Stored], None]
+"""Is told of a commit. Must not write: the write that it is told of has not returned yet."""
+
 
 class Store:
     """All objects. ``checks`` are asked in order about every write, and may change what is created."""
 
-    def __init__(self, clock: Clock, checks: tuple[Check, ...] = (), *, history: int = HISTORY) -> None:
+    def __init__(self, clock: Clock, checks: tuple[Check, ...] = (), *, history: int | None = HISTORY) -> None:
+        """``history``: how many commits ``log`` keeps; None keeps all."""
         self.clock = clock
         self.version = 0
         self.log: deque[Stored] = deque(maxlen=history)
         self._checks = checks
         self._objects: dict[str, dict[tuple[str, str], Json]] = {}
         self._watches: dict[str, list[asyncio.Queue[Stored | None]]] = {}
-        self._uids = itertools.count(1)
+        self._listeners: tuple[Listener, ...] = ()
+        self._serials = itertools.count(1)
 
     # ---- reading
 
     def get(self, kind: Kind, namespace: str, name: str) -> Json:
         """One object. Raises NotFound."""
-        found = self._objects.get(kind.plural, {}).get((namespace, name))
+        found = self.find(kind, namespace, name)
         if found is None:
             raise NotFound(f'{_resource(kind)} "{name}" not found', 404)
         return found
+
+    def find(self, kind: Kind, namespace: str, name: str) -> Json | None:
+        """One object, None where there is none."""
+        return self._objects.get(kind.plural, {}).get((namespace, name))
 
     def list(self, kind: Kind, namespace: str = "") -> list[Json]:
         """Objects of a kind by namespace and name, as an API server lists them."""
@@ -105,22 +121,35 @@ class Store:
         for queue in itertools.chain.from_iterable(self._watches.values()):
             queue.put_nowait(None)
 
+    def listen(self, listener: Listener) -> None:
+        """Tell ``listener`` of every commit from now on, in order, until ``unlisten``."""
+        self._listeners = (*self._listeners, listener)
+
+    def unlisten(self, listener: Listener) -> None:
+        """Tell it no more."""
+        self._listeners = tuple(one for one in self._listeners if one is not listener)
+
+    def time(self, seconds: int = 0) -> str:
+        """So many seconds from now, as a metav1.Time."""
+        return _stamp(self.clock.now() // 1000 + seconds)
+
     # ---- writing
 
     def create(self, kind: Kind, namespace: str, body: Json, user: str, *, dry_run: bool = False) -> Json:
         """Store a new object. Raises Conflict when the name is taken."""
         meta = {name: value for name, value in (body.get("metadata") or {}).items() if name not in SYSTEM}
-        uid = f"{next(self._uids):08x}-0000-4000-8000-000000000000"
+        serial = next(self._serials) * SCATTER
+        uid = f"{serial % 2**32:08x}-0000-4000-8000-000000000000"
         if not meta.get("name"):
             if not meta.get("generateName"):
                 raise Refused("name or generateName is required", 422)
-            meta["name"] = f"{meta['generateName']}{uid[:8]}"
+            meta["name"] = meta["generateName"][:LONGEST_BASE] + _suffix(serial)
         if kind.namespaced:
             meta["namespace"] = namespace
         if (namespace if kind.namespaced else "", meta["name"]) in self._objects.get(kind.plural, {}):
             raise Conflict(f'{_resource(kind)} "{meta["name"]}" already exists', 409)
         new = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
-        new["metadata"] = {**meta, "uid": uid, "generation": 1, "creationTimestamp": self._time()}
+        new["metadata"] = {**meta, "uid": uid, "generation": 1, "creationTimestamp": self.time()}
         new = self._asked(Request("CREATE", kind, "", user, None, new))
         return new if dry_run else self._commit(kind, "ADDED", new, user)
 
@@ -157,10 +186,11 @@ class Store:
         """What a scheduler's Binding does. Raises Conflict when the pod is gated, bound or going."""
         old = self.get(kind, namespace, name)
         others = [c for c in old["status"].get("conditions") or () if c["type"] != "PodScheduled"]
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self.time()}
         new = {
             **old,
             "spec": {**old["spec"], "nodeName": node},
-            "status": {**old["status"], "conditions": [*others, {"type": "PodScheduled", "status": "True"}]},
+            "status": {**old["status"], "conditions": [*others, scheduled]},
         }
         return self._update(kind, old, new, user, "binding")
 
@@ -208,7 +238,8 @@ class Store:
             **old,
             "metadata": {
                 **meta,
-                "deletionTimestamp": meta.get("deletionTimestamp") or self._time(seconds),
+                "generation": meta["generation"] + ("deletionTimestamp" not in meta),
+                "deletionTimestamp": meta.get("deletionTimestamp") or self.time(seconds),
                 "deletionGracePeriodSeconds": seconds,
             },
         }
@@ -241,10 +272,22 @@ class Store:
         self.log.append(stored)
         for queue in self._watches.get(kind.plural, ()):
             queue.put_nowait(stored)
+        for listener in self._listeners:
+            listener(stored)
         return new
 
-    def _time(self, seconds: int = 0) -> str:
-        return to_wire((self.clock.now() // 1000 + seconds) * 1000)[:19] + "Z"
+
+@lru_cache(maxsize=4096)
+def _stamp(second: int) -> str:
+    return to_wire(second * 1000)[:19] + "Z"
+
+
+def _suffix(serial: int) -> str:
+    letters = []
+    for _ in range(SUFFIX):
+        serial, digit = divmod(serial, len(LETTERS))
+        letters.append(LETTERS[digit])
+    return "".join(letters)
 
 
 def _resource(kind: Kind) -> str:
