@@ -216,6 +216,16 @@ def test_the_first_of_philly(shared: Path, name: str, folder: str) -> None:
     assert (found.gangs, found.finished, found.waiting) == (400, 400, 0)
 
 
+def test_philly_in_one_queue_waits_as_the_oracle_says(shared: Path) -> None:
+    """The first 3,000 jobs on a quarter of the GPUs, so that they queue: each waits exactly as long as was computed."""
+    (path,) = (shared / "data" / "traces" / "philly-chronus").glob("*.csv")
+    found = traces.load(path, FORMATS["philly-chronus"], limit=3000, one_queue=True)
+    jobs = [(one.at, one.submission.size, one.submission.run or 0) for one in found.arrivals]
+    done = replay(found, traces.nodes("32x8"))
+    assert sorted(done.waits) == sorted(skipping(jobs, 256))
+    assert sum(done.waits) / len(done.waits) > 600_000  # they do queue
+
+
 def test_chronus_is_read_whole(shared: Path) -> None:
     """30,940 rows, of which 205 ask for no GPU; 11 virtual clusters."""
     (path,) = (shared / "data" / "traces" / "philly-chronus").glob("*.csv")

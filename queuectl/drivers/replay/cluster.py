@@ -33,6 +33,9 @@ from queuectl.model.topology import Node
 LIVE = (Stage.GATED, Stage.RELEASED, Stage.BOUND, Stage.RUNNING)
 HOLDING = (Stage.BOUND, Stage.RUNNING)
 BACKOFF_LIMIT = 6  # pods that a Job may lose before it fails: what batch/v1 does unless told otherwise
+# How long (ms) a Job waits after a failed pod before it makes the next, doubled with each, and never longer than this:
+# DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff of Kubernetes' Job controller.
+FAILURE_BACKOFF, FAILURE_BACKOFF_LIMIT = 10_000, 600_000
 
 
 class Delays(Struct, frozen=True, kw_only=True):
@@ -66,6 +69,7 @@ class Life(Struct, eq=False):
     done: set[Seat] = field(default_factory=set)
     born: int = 0
     failures: int = 0
+    retry_at: int = 0  # its owner makes no pods before
     generation: int = 1
     suspended: bool = False
     emptied: Callable[[], None] | None = None
@@ -226,6 +230,9 @@ class Cluster:
         """The owner makes the pods that are missing: each index once, and again when its pod is lost."""
         if life.suspended or life.gang.finished or self.gangs.get(life.gang.uid) is not life:
             return
+        if life.retry_at > self._agenda.now:
+            self._agenda.at(life.retry_at, Turn.WRITE, partial(self.make_pods, life))
+            return
         for part in life.submission.parts:
             for index in range(part.size):
                 seat = (part.role, index)
@@ -239,6 +246,7 @@ class Cluster:
             return "that member does not run"
         self._end_pod(life, uid, Stage.FAILED if failed else Stage.SUCCEEDED)
         if failed and life.submission.owner is Owner.JOB:
+            life.retry_at = self._agenda.now + min(FAILURE_BACKOFF << life.failures, FAILURE_BACKOFF_LIMIT)
             life.failures += 1
             if life.failures > BACKOFF_LIMIT:
                 self.finish(life, failed=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -49,7 +49,7 @@ def duration(at: int) -> str:
 
 
 def look(
-    engine: Engine, at: int, given_back: list[tuple[str, str | None, str]], name_of: Callable[[str], str] = str
+    engine: Engine, at: int, given_back: Sequence[tuple[str, str | None, str]], name_of: Callable[[str], str] = str
 ) -> Snapshot:
     """The state of an engine, as it sees it. ``name_of``: the scenario's name of a gang, from the one it has there."""
     view = engine.view()
