@@ -268,3 +268,41 @@ async def a_watch_tells_in_order(tier: Tier, namespace: str) -> Facts:
         "messages": [seen["status"].get("message", "") for _, seen in events],
         "going": [seen["metadata"].get("deletionGracePeriodSeconds") for _, seen in events],
     }
+
+
+@case
+async def generations(tier: Tier, namespace: str) -> Facts:
+    """They count changes of the spec, and the deletion; nothing else."""
+    pod = gated_pod("a", **NOBODY)
+    pod["metadata"]["finalizers"] = ["example.com/keep"]
+    found = [await tier.create(PODS, namespace, pod)]
+    found.append(await tier.patch(PODS, namespace, "a", {"metadata": {"labels": {"x": "y"}}}))
+    found.append(await tier.patch(PODS, namespace, "a", {"status": {"message": "here"}}, status=True))
+    found.append(await tier.patch(PODS, namespace, "a", release(on("n"))))
+    await tier.delete(PODS, namespace, "a")
+    found.append(await tier.get(PODS, namespace, "a"))
+    await tier.patch(PODS, namespace, "a", {"metadata": {"finalizers": None}}, merge=True)
+    return {"generations": [answer.body["metadata"]["generation"] for answer in found]}
+
+
+@case
+async def what_a_new_pod_is_given(tier: Tier, namespace: str) -> Facts:
+    """Tolerations, a priority, a condition."""
+    body = (await gated(tier, namespace)).body
+    tolerations = [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]
+    own = (await tier.create(PODS, namespace, gated_pod("b", gates=(), tolerations=tolerations, **NOBODY))).body
+    high = await tier.create(PODS, namespace, gated_pod("c", priorityClassName="system-node-critical", **NOBODY))
+    none = await tier.create(PODS, namespace, gated_pod("d", priorityClassName="no-such-class", **NOBODY))
+    spec, status = body["spec"], body["status"]
+    return {
+        "tolerations": spec["tolerations"],
+        "own": own["spec"]["tolerations"],
+        "priority": spec["priority"],
+        "preemption": spec["preemptionPolicy"],
+        "grace": spec["terminationGracePeriodSeconds"],
+        "phase": status["phase"],
+        "conditions": [[c["type"], c["status"], c["reason"]] for c in status["conditions"]],
+        "ungated": [c["type"] for c in own["status"].get("conditions") or ()],
+        "high": high.body["spec"]["priority"],
+        "none": none.status,
+    }

@@ -1,11 +1,12 @@
-"""What our policies answer, case by case, as in ``cases.py``: the gate, its guards, and the fence."""
+"""What a cluster with our policies and definitions answers, as in ``cases.py``: the gate, its guards, the fence, watches."""
 
 from __future__ import annotations
 
 from queuectl.contract import names
-from queuectl.contract.foreign import JOBS, LEASES, PODS
+from queuectl.contract.foreign import JOBS, LEASES, POD_GROUPS, PODS
 from queuectl.contract.home import LEASE, NAMESPACE
 from tests.conformance.cases import FOREIGN, NOBODY, Case, Facts, gates, on, release
+from tests.conformance.living import pods
 from tests.conformance.tiers import OURS, TENANT, Json, Tier
 from tests.rig.client import eventually
 from tests.rig.objects import gated_pod, pod_spec
@@ -127,3 +128,29 @@ async def a_stale_fence(tier: Tier, namespace: str) -> Facts:
     finally:
         await tier.delete(LEASES, NAMESPACE, LEASE)
     return {"late": late.status, "stale": "stale fence" in late.body["message"], "now": now.status}
+
+
+@case
+async def a_jobs_pods_come_gated(tier: Tier, namespace: str) -> Facts:
+    """Whoever makes the pods: the label comes from the Job, the gate with the label."""
+    spec = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "template": {"spec": pod_spec()}}
+    await tier.as_(TENANT).create(JOBS, namespace, {"metadata": {"name": "train", "labels": QUEUED}, "spec": spec})
+    found = await pods(tier, namespace, 2)
+    await tier.delete(JOBS, namespace, "train")
+    return {
+        "gates": [[gate["name"] for gate in one["spec"]["schedulingGates"]] for one in found],
+        "queues": [one["metadata"]["labels"].get(names.QUEUE_LABEL) for one in found],
+        "indexes": [one["metadata"]["annotations"][names.COMPLETION_INDEX] for one in found],
+    }
+
+
+@case
+async def a_version_that_is_gone(tier: Tier, namespace: str) -> Facts:
+    """A watch from before the definition was there is refused; from a moment ago it goes on."""
+    group = {"metadata": {"name": "a"}, "spec": {"queue": "vision", "minMember": 1}}
+    since = (await tier.create(POD_GROUPS, namespace, group)).body["metadata"]["resourceVersion"]
+    await tier.patch(POD_GROUPS, namespace, "a", {"metadata": {"labels": {"x": "y"}}}, merge=True)
+    return {
+        "old": await tier.opened(POD_GROUPS, namespace, "1"),
+        "fresh": await tier.opened(POD_GROUPS, namespace, since),
+    }

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from msgspec import Struct
 
-from queuectl.contract.foreign import PODS, Kind
+from queuectl.contract.foreign import NODES, PODS, Kind
 from queuectl.control.ports import ClusterError
-from queuectl.drivers.embedded.admission import USER, Admission
+from queuectl.drivers.embedded.admission import USER
 from queuectl.drivers.embedded.cluster import BUDGETS, EmbeddedCluster
-from queuectl.drivers.embedded.rules import pod_rules
 from queuectl.drivers.embedded.store import Store
+from queuectl.drivers.embedded.whole import World
+from tests.drivers.embedded_world import node
 from tests.rig.client import MERGE, STRATEGIC, Api
+from tests.rig.kubelet import MakeNodes
+from tests.rig.nodes import NodeSpec
 
 Json = dict[str, Any]
 ADMIN, TENANT, OURS = "admin", "tenant", USER
@@ -77,13 +79,26 @@ class Tier(Protocol):
         """The first so many events of a namespace after a version."""
         ...
 
+    async def opened(self, kind: Kind, namespace: str, since: str) -> int:
+        """What the answer to a watch from a version begins with: an event (200), or a refusal."""
+        ...
+
+    async def list(self, kind: Kind, namespace: str) -> list[Json]:
+        """All objects of a namespace."""
+        ...
+
+    async def nodes(self, *names: str, gpus: int) -> None:
+        """Nodes with kubelets."""
+        ...
+
 
 class Real:
     """Through HTTP."""
 
-    def __init__(self, api: Api, others: dict[str, Api] | None = None) -> None:
+    def __init__(self, api: Api, others: dict[str, Api] | None = None, fake_nodes: MakeNodes | None = None) -> None:
         self.api = api
         self.others = others or {}
+        self.fake_nodes = fake_nodes
 
     def as_(self, user: str) -> Real:
         return Real(self.others[user], self.others)
@@ -118,6 +133,7 @@ class Real:
 
     async def delete(self, kind: Kind, namespace: str, name: str, uid: str = "", grace: int | None = None) -> Answer:
         options: Json = {"preconditions": {"uid": uid}} if uid else {}
+        options["propagationPolicy"] = "Background"  # as kubectl has it; batch/v1 by itself would orphan a Job's pods
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         return await self._ask("DELETE", kind.path(namespace, name), options)
@@ -160,18 +176,17 @@ class Real:
                 break
         return found
 
+    async def opened(self, kind: Kind, namespace: str, since: str) -> int:
+        async for event in self.api.watch(kind.path(namespace), resourceVersion=since):
+            return int(event["object"]["code"]) if event["type"] == "ERROR" else 200
+        return 0
 
-class Clock:
-    """Time that stands still."""
+    async def list(self, kind: Kind, namespace: str) -> list[Json]:
+        return list(await self.api.list(kind.path(namespace)))
 
-    def now(self) -> int:
-        return 1_796_000_000_000
-
-    def monotonic(self) -> float:
-        return 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(0)
+    async def nodes(self, *names: str, gpus: int) -> None:
+        assert self.fake_nodes is not None
+        await self.fake_nodes([NodeSpec(name=name, gpus=gpus) for name in names])
 
 
 class InMemory:
@@ -183,16 +198,10 @@ class InMemory:
         self.cluster = EmbeddedCluster(store, user)
 
     @classmethod
-    def new(cls) -> InMemory:
-        """An empty cluster with the API's own rules."""
-        return cls(Store(Clock(), (pod_rules,)))
-
-    @classmethod
-    def managed(cls) -> InMemory:
-        """And with our policies in force."""
-        admission = Admission(releasers=frozenset({ADMIN}))
-        admission.store = Store(Clock(), (admission, pod_rules))
-        return cls(admission.store)
+    def on(cls, world: World) -> InMemory:
+        """A cluster that has a past, as a real one has."""
+        world.store.version += 1_000
+        return cls(world.store)
 
     def as_(self, user: str) -> InMemory:
         return InMemory(self.store, user)
@@ -252,3 +261,18 @@ class InMemory:
             if len(found) == count:
                 break
         return found
+
+    async def opened(self, kind: Kind, namespace: str, since: str) -> int:
+        try:
+            async for _ in self.store.watch(kind, int(since)):
+                return 200
+        except ClusterError as refusal:
+            return refusal.status
+        return 0
+
+    async def list(self, kind: Kind, namespace: str) -> list[Json]:
+        return self.store.list(kind, namespace)
+
+    async def nodes(self, *names: str, gpus: int) -> None:
+        for name in names:
+            self.store.create(NODES, "", node(name, gpus), self.user)

@@ -72,7 +72,7 @@ def _created(job: Json) -> Json:
     spec["template"] = {**template, "metadata": {**inside, "labels": labels}}
     spec["selector"] = {"matchLabels": {CONTROLLER_UID: meta["uid"]}}
     if inside.get("labels") and not meta.get("labels"):
-        meta = {**meta, "labels": inside["labels"]}
+        meta = {**meta, "labels": labels}
     job = {**job, "metadata": meta, "spec": spec, "status": {}}
     _numbers(job, spec)
     pod = spec["template"].get("spec") or {}
