@@ -1,0 +1,183 @@
+"""What is explored: small clusters in which not everything fits at once, and what may go wrong in each.
+
+Two nodes of two GPUs and one; a gang of two pods, of a Job or written by hand, and a group of one that needs two GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from queuectl.contract import foreign, names
+from queuectl.contract.foreign import Kind
+from queuectl.contract.home import LEASE, NAMESPACE
+from tests.exploration.server import NS, Snapshot
+from tests.exploration.surroundings import (
+    GPU,
+    Action,
+    controller,
+    ended,
+    gated,
+    job,
+    leaving,
+    node,
+    orphaned,
+    over,
+    pod,
+)
+
+Json = dict[str, Any]
+
+
+class Configuration(Struct, frozen=True):
+    """A cluster at its beginning, how often each disturbance may come, and how many writes may be on their way at once."""
+
+    name: str
+    about: str
+    objects: list[tuple[Kind, str, Json]]
+    disturbances: dict[str, int]
+    most: int = 1
+    solo_priority: int = 0
+
+
+def _cluster(*namespaced: tuple[Kind, Json]) -> list[tuple[Kind, str, Json]]:
+    limit = {"resources": [{"name": GPU, "limit": 3}]}
+    return [
+        (foreign.NODES, "", node("n0", 2)),
+        (foreign.NODES, "", node("n1", 1)),
+        (foreign.QUEUES, "", {"metadata": {"name": "q"}, "spec": limit}),
+        (foreign.LEASES, NAMESPACE, {"metadata": {"name": LEASE}, "spec": {"leaseTransitions": 1}}),
+        *((kind, NS, body) for kind, body in namespaced),
+    ]
+
+
+def _job(*, suspend: bool = False) -> tuple[Kind, Json]:
+    return foreign.JOBS, job("train", 2, suspend=suspend)
+
+
+_SOLO = foreign.PODS, pod("solo", 2)
+_BAND = (
+    (foreign.POD_GROUPS, {"metadata": {"name": "band"}, "spec": {"queue": "q", "minMember": 2}}),
+    (foreign.PODS, pod("band-0", 1, group="band")),
+    (foreign.PODS, pod("band-1", 1, group="band")),
+)
+
+CONFIGURATIONS = {
+    one.name: one
+    for one in (
+        Configuration(
+            "job",
+            "a Job and a group of one; controllers die, are replaced while they live, and lose answers",
+            _cluster(_job(), _SOLO),
+            {"crash": 1, "takeover": 1, "timeout": 1},
+        ),
+        Configuration(
+            "suspended",
+            "a Job that is queued suspended; its user resumes and suspends it",
+            _cluster(_job(suspend=True), _SOLO),
+            {"crash": 1, "takeover": 1, "timeout": 1, "suspend": 1, "resume": 1},
+        ),
+        Configuration(
+            "give-back",
+            "a Job that is requeued by hand, refused, or late, and goes back to its queue",
+            _cluster(_job(), _SOLO),
+            {"requeue": 1, "refuse": 1, "tick": 1, "crash": 1, "takeover": 1, "timeout": 1},
+        ),
+        Configuration(
+            "people",
+            "a Job whose user suspends, resumes, replaces or deletes it, and edits its PodGroup",
+            _cluster(_job(), _SOLO),
+            {
+                "suspend": 1,
+                "resume": 1,
+                "requeue": 1,
+                "hold": 1,
+                "note-group": 1,
+                "note-pod": 1,
+                "delete-pod": 1,
+                "delete-group": 1,
+                "delete-job": 1,
+                "replace-job": 1,
+                "collect": 1,
+                "fail": 1,
+            },
+        ),
+        Configuration(
+            "replaced",
+            "a Job that is requeued by hand, and deleted with another made of its name",
+            _cluster(_job(), _SOLO),
+            {"requeue": 1, "replace-job": 1, "collect": 1, "crash": 1, "takeover": 1},
+        ),
+        Configuration(
+            "by hand",
+            "a PodGroup and pods written by hand, whose members are deleted and replaced by other people's",
+            _cluster(*_BAND, _SOLO),
+            {
+                "crash": 1,
+                "takeover": 1,
+                "timeout": 1,
+                "hold": 1,
+                "note-group": 1,
+                "note-pod": 1,
+                "delete-pod": 1,
+                "delete-group": 1,
+                "replace-pod": 1,
+            },
+        ),
+        Configuration(
+            "late arrival",
+            "a group of one with priority arrives while controllers change",
+            _cluster(_job()),
+            {"arrive": 1, "crash": 1, "takeover": 1, "timeout": 1},
+            solo_priority=10,
+        ),
+        Configuration(
+            "two at once",
+            "as 'give-back', with two writes on their way at once",
+            _cluster(_job(), _SOLO),
+            {"requeue": 1, "refuse": 1, "crash": 1, "takeover": 1, "timeout": 1},
+            most=2,
+        ),
+    )
+}
+
+
+def disturbances(configuration: Configuration, state: Snapshot, left: set[str]) -> Iterator[Action]:
+    """What people may do to the cluster now, of those disturbances that are left."""
+    if "arrive" in left and "pods/solo" not in state.born:
+        yield "arrive", "solo", "2", str(configuration.solo_priority)
+    if "collect" in left and orphaned(state):
+        yield ("collect",)
+    for body in state.all("jobs"):
+        name = body["metadata"]["name"]
+        if "suspend" in left and not body["spec"].get("suspend") and not over(body):
+            yield "suspend", name
+        if "resume" in left and body["spec"].get("suspend"):
+            yield "resume", name
+        for verb in ("delete-job", "replace-job"):
+            if verb in left:
+                yield verb, name
+    for body in state.all("podgroups"):
+        name, notes = body["metadata"]["name"], body["metadata"].get("annotations") or {}
+        if "requeue" in left and names.REQUEUE not in notes:
+            yield "requeue", name
+        if "hold" in left and not body["spec"].get("hold"):
+            yield "hold", name
+        if "note-group" in left and "example.com/note" not in notes:
+            yield "note-group", name
+        if "delete-group" in left:
+            yield "delete-group", name
+    for body in state.all("pods"):
+        name, notes = body["metadata"]["name"], body["metadata"].get("annotations") or {}
+        if ended(body) or leaving(body):
+            continue
+        if "delete-pod" in left:
+            yield "delete-pod", name
+        if "note-pod" in left and gated(body) and "example.com/note" not in notes:
+            yield "note-pod", name
+        if "replace-pod" in left and gated(body) and not controller(body):
+            yield "replace-pod", name
+        if "fail" in left and body["status"]["phase"] == "Running":
+            yield "fail", name
