@@ -10,7 +10,17 @@ from contextlib import aclosing
 
 from queuectl.contract.foreign import Kind
 from queuectl.control.mirror import older
-from queuectl.control.ports import Bookmark, Clock, Cluster, ClusterError, Expired, Malformed, Throttled, Upserted
+from queuectl.control.ports import (
+    Bookmark,
+    Clock,
+    Cluster,
+    ClusterError,
+    Event,
+    Expired,
+    Malformed,
+    Throttled,
+    Upserted,
+)
 from queuectl.control.source import Source
 from queuectl.model.changes import Change
 
@@ -18,6 +28,17 @@ log = logging.getLogger(__name__)
 
 FIRST_WAIT, LAST_WAIT = 0.1, 15.0  # seconds between attempts to connect, doubling
 BREATH = 200  # events after which other tasks get a turn: about 5 ms of work
+
+
+def take_in(source: Source, kind: Kind, event: Event, observe: Callable[[list[Change]], None]) -> None:
+    """One event into the mirror; ``observe`` hears of what follows from it.
+
+    Also where that is no change: what the engine does not ask about (pods that an owner counts) may still call for a write.
+    """
+    touched = len(source.touched)
+    changes = source.apply(kind, event)
+    if changes or len(source.touched) > touched:
+        observe(changes)
 
 
 class Informer:
@@ -104,8 +125,7 @@ class Informer:
                             self._version = obj.metadata.resource_version
                     case Malformed(uid=uid) if reading:
                         seen.add(uid)  # it is there, whatever it looks like
-                if changes := self._source.apply(self.kind, event):
-                    self._observe(changes)
+                take_in(self._source, self.kind, event, self._observe)
                 count += 1
                 if count % BREATH == 0:
                     await asyncio.sleep(0)

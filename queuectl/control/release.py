@@ -171,7 +171,12 @@ class Release:
     ) -> Iterator[Write]:
         """Recorded: resume the owner, release every member that has its place, note when all have started."""
         gang, status = group.metadata.uid, group.status or {}
-        if owner is not None and owner.spec.suspend and (status.get("requeue") or {}).get("suspendedByUs"):
+        if (
+            owner is not None
+            and (status.get("requeue") or {}).get("suspendedByUs")
+            and not _resumed(owner, record, gang)
+        ):
+            # Also where its user was faster: the annotation is what tells the user's next suspend from the one before.
             yield on_owner(Step.RESUME, gang, owner, record.round, fence)
         intent = self.intents.get(gang)
         if intent is not None and intent.admit.round == record.round:
@@ -281,7 +286,7 @@ class Release:
                 given_back = write.gang in self.withdrawals or translate.conditions(status).get("Evicted")
                 return not given_back and int((status.get("admission") or {}).get("round") or 0) == write.round
             case Step.RESUME:
-                return (owner := self._view.owner(group)) is not None and owner.spec.suspend
+                return (owner := self._view.owner(group)) is not None and not _resumed(owner, write, write.gang)
             case _:
                 return True
 
@@ -388,6 +393,11 @@ class Release:
 def _kind(tracked: Tracked) -> object:
     """Pods of one kind get the same answer from the API server: one namespace, equal in shape and likeness."""
     return tracked.namespace, tracked.member.shape, tracked.likeness
+
+
+def _resumed(owner: Job, of: Record | Write, gang: str) -> bool:
+    """Whether the owner says that we have resumed it in that round of that gang."""
+    return translate.suspension_step(owner, gang, of.round) == "resumed"
 
 
 def is_stale_fence(message: str) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 
+import msgspec
 import pytest
 
 from queuectl.contract import foreign, translate
 from queuectl.contract.foreign import Custom, Kind, Meta, Node
-from queuectl.control.informer import FIRST_WAIT, LAST_WAIT, Informer
+from queuectl.control.informer import FIRST_WAIT, LAST_WAIT, Informer, take_in
 from queuectl.control.ports import Bookmark, Deleted, Event, Expired, Malformed, Unreachable, Upserted
 from queuectl.control.source import Source
 from queuectl.model.changes import Change, NodeSeen
@@ -169,3 +170,30 @@ async def test_one_object_does_not_end_the_stream(monkeypatch: pytest.MonkeyPatc
     assert [change.node.name for change in script.changes if isinstance(change, NodeSeen)] == ["good1", "good2"]
     assert list(script.source.problems) == [("nodes", "", "bad1"), ("nodes", "", "bad2")]
     assert (informer.lists, script.since) == (1, [None, "7"])
+
+
+def test_an_event_that_calls_for_a_write_is_told_though_the_engine_learns_nothing() -> None:
+    """A suspended Job counts no pods any more: what was given back is now to be returned, and nothing else may ever happen."""
+    source = Source()
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "12345-job", "controller": True}
+    group = {
+        "metadata": {"name": "job-train-12345", "namespace": "ns", "uid": "a-group", "ownerReferences": [owner]},
+        "spec": {"queue": "q", "minMember": 2, "maxMember": 2},
+    }
+    source.apply(foreign.POD_GROUPS, Upserted(msgspec.convert(group, Custom)))
+
+    def told(version: str, active: int) -> list[list[str]]:
+        meta = {"name": "train", "namespace": "ns", "uid": "12345-job", "labels": {"queuectl.io/queue": "q"}}
+        job = {
+            "metadata": {**meta, "resourceVersion": version},
+            "spec": {"parallelism": 2, "completions": 2, "suspend": True},
+            "status": {"active": active},
+        }
+        heard: list[list[Change]] = []
+        source.touched.clear()  # by the loop, which has looked
+        take_in(source, foreign.JOBS, Upserted(msgspec.convert(job, foreign.Job)), heard.append)
+        return [[type(change).__name__ for change in changes] for changes in heard]
+
+    assert told("1", 2) == [["GangSeen"]]
+    assert told("2", 0) == [[]]
+    assert told("2", 0) == []  # an echo

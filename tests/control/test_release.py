@@ -195,6 +195,18 @@ def test_whoever_resumed_it_a_running_job_that_is_suspended_was_suspended_by_its
     assert tiny.settle() == []
 
 
+def test_a_user_who_resumes_faster_than_we_do_may_suspend_again(tiny: Tiny) -> None:
+    """The resume is marked as done all the same: unmarked, the next suspend would count as the one before the admission."""
+    admitted(tiny, suspend=True)
+    while Step.RECORD not in tiny.written:
+        tiny.send(tiny.next()[0])
+    suspend(tiny, suspended=False)
+    assert tiny.settle() == [Step.RESUME]
+    suspend(tiny, suspended=True)
+    assert tiny.settle() == [Step.RETURN]
+    assert tiny.get(foreign.JOBS, "ns", "train")["spec"]["suspend"] is True
+
+
 def test_a_gang_that_was_given_back_is_resumed_before_it_is_recorded_again(tiny: Tiny) -> None:
     """Else the record would take that resume for its own, and the user's next suspend for ours."""
     pods = admitted(tiny)
