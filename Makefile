@@ -9,7 +9,7 @@ export RIG
 export UV_PYTHON_DOWNLOADS := never
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test lint unit rig-build rig api proof-release bench clean
+.PHONY: help venv test lint unit rig-build rig chromium demo api proof-release proof-demo bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -34,7 +34,7 @@ lint: venv ## style, types, architecture
 	@$(BIN)/lint-imports
 
 test: lint ## everything that CI runs; with the real control plane where it is built or RIG=require
-	@if [ "$(RIG)" = require ]; then $(BIN)/python -m tests.rig.build --kubectl; fi
+	@if [ "$(RIG)" = require ]; then $(BIN)/python -m tests.rig.build --kubectl && $(MAKE) --no-print-directory chromium; fi
 	@SAMPLE=1 $(MAKE) --no-print-directory proof-release
 	@$(BIN)/python -m pytest -q
 
@@ -44,11 +44,21 @@ unit: venv ## the tests that need no control plane
 rig-build: venv ## build the real control plane into the cache (about 15 minutes, once)
 	@$(BIN)/python -m tests.rig.build --kubectl
 
+chromium: ## the browser of the dashboard's tests, from Debian, where it is missing (as root)
+	@command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y chromium fonts-dejavu-core; } >/dev/null \
+	  || { echo "install Chromium (Debian: apt-get install chromium, as root)"; exit 1; }
+
 rig: venv ## run a real control plane with four fake nodes, until Ctrl-C
 	@$(BIN)/python -m tests.rig
 
+demo: venv ## watch gangs flow through queues, without a cluster (ARGS="--help" tells more)
+	@$(BIN)/queuectl demo $(ARGS)
+
 proof-release: venv ## every claim about release, measured (SAMPLE=1: a fixed sample)
 	@$(BIN)/python -m tests.proofs.release
+
+proof-demo: venv ## every claim about the demo and the cluster in memory, measured (SAMPLE=1: a fixed sample)
+	@$(BIN)/python -m tests.proofs.demo
 
 api: venv ## write api/ from the models
 	@$(BIN)/python -m queuectl.contract.publish

@@ -10,6 +10,7 @@ import click
 
 # verb -> (module, one line for the overview); a test holds the lines equal to those of the commands themselves
 VERBS = {
+    "demo": ("queuectl.cli.demo", "Watch gangs flow through queues, without a cluster."),
     "run": ("queuectl.cli.run", "Run the controller."),
     "crds": ("queuectl.cli.crds", "Print what has to be in the cluster: definitions, policies and roles."),
     "get": ("queuectl.cli.get", "List queues, gangs or nodes."),

@@ -210,9 +210,13 @@ def _level_sentence(reason: Reason, it: LevelEvidence) -> str:
     best = f": the best, {it.best}," if it.best and it.level else ", which"
     if reason is Reason.NEVER_FITS:
         even = best.replace(", which", "; even empty, it").replace(": the best", "; even empty, the best")
-        return f"{it.need} pods can never fit into {domain}{even} has room for {it.ever}"
+        return f"{_pods(it.need)} can never fit into {domain}{even} has room for {it.ever}"
     count = f" ({it.domains} looked at)" if it.domains > 1 else ""
-    return f"{it.need} pods must fit into {domain}{count}{best} has room for {it.have}{short}"
+    return f"{_pods(it.need)} must fit into {domain}{count}{best} has room for {it.have}{short}"
+
+
+def _pods(count: int) -> str:
+    return "1 pod" if count == 1 else f"{count} pods"
 
 
 def remedy(misfit: Misfit) -> str:
@@ -220,10 +224,11 @@ def remedy(misfit: Misfit) -> str:
     it = misfit.evidence
     match misfit.reason:
         case Reason.NEVER_FITS if isinstance(it, LevelEvidence):
-            return f"ask for at most {it.ever} pods, or for less per pod, or for a coarser level"
+            return f"ask for at most {_pods(it.ever)}, or for less per pod, or for a coarser level"
         case Reason.NO_DOMAIN_FITS | Reason.NO_CAPACITY | Reason.FRAGMENTED if isinstance(it, LevelEvidence):
             where = it.best if it.level and it.best else "the cluster"
-            return f"it can start when {it.need - it.have} more such pods fit into {where}"
+            more = it.need - it.have
+            return f"it can start when {more} more such pod{' fits' if more == 1 else 's fit'} into {where}"
         case Reason.OVER_LIMIT if isinstance(it, QueueEvidence):
             return f"raise the limit of {it.queue} or wait until {show(it.resource, it.need - it.have)} are given back"
         case reason:
