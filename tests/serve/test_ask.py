@@ -54,8 +54,8 @@ async def test_a_loop_that_is_busy_or_over_is_said_to_be_silent(
     monkeypatch.setattr(ask, "PATIENCE", 10.0)
     assert await asked(lambda: "again") == "again"
     assert answered == []  # nobody waited for it any more
-    elsewhere.call_soon_threadsafe(elsewhere.stop)
     (thread,) = (thread for thread in threading.enumerate() if thread.name == "elsewhere")
+    elsewhere.call_soon_threadsafe(elsewhere.stop)
     thread.join(10)
     elsewhere.close()
     with pytest.raises(Silent, match="ended"):

@@ -54,6 +54,7 @@ function page() {
 
 async function load() {
   clearTimeout(timer);
+  if (document.hidden) return; // what is missed is asked for when somebody looks again
   if (reading) {
     again = true;
     return;
@@ -64,7 +65,7 @@ async function load() {
     const before = route;
     await once();
     if (again && before === route) await new Promise((resolve) => setTimeout(resolve, REST));
-  } while (again);
+  } while (again && !document.hidden);
   reading = false;
 }
 
@@ -152,7 +153,8 @@ function status() {
   const asOf = shown && shown.key === route.key ? shown.asOf : state?.asOf;
   const clock = element("asof");
   if (asOf) clock.setAttribute("datetime", asOf);
-  clock.textContent = stamp(asOf);
+  const [date, time = ""] = stamp(asOf).split(" ");
+  morph(clock, [h("span", { class: "date" }, `${date} `), h("span", {}, time)]);
   const words = [];
   if (silent > QUIET) words.push(["error", `The controller has not answered for ${Math.round(silent / 1000)} s. This is how it was ${asOf ? `at ${stamp(asOf)}` : "before"}; trying again.`]);
   else if (failure && failure.status !== 404 && shown?.key === route.key) words.push(["error", `The last reading failed: ${failure.message}. This is how it was at ${stamp(asOf)}; trying again.`]);

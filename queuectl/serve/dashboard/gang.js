@@ -64,12 +64,14 @@ function card(blocker, index) {
   const fields = [];
   const field = (title, value, kind = "") => fields.push(h("div", { class: kind }, h("dt", {}, title), h("dd", {}, value)));
   const of = blocker.of ? ` ${blocker.of}` : "";
-  if (blocker.need !== null) field("Needs", `${blocker.need}${of}`);
-  if (blocker.have !== null) field({ pods: "Room for", nodes: "Left" }[blocker.of] ?? "Has", `${blocker.have}${of}`);
+  const amount = (text) => (text === "1" ? `1${of.replace(/s$/, "")}` : `${text}${of}`); // 1 pod, 2 pods
+  const there = blocker.where.type === "queue" || blocker.of === "nodes" ? "Left" : blocker.of === "pods" ? "Room for" : "Has";
+  if (blocker.need !== null) field("Needs", amount(blocker.need));
+  if (blocker.have !== null) field(there, amount(blocker.have));
   field("Where", where(blocker));
   if (blocker.limit !== undefined) field("Limit", `${blocker.limit}${of}, ${blocker.used} in use`);
   if (blocker.short !== undefined) field("Short of", `${blocker.short.resource}: ${blocker.short.perPod} a pod, ${blocker.short.free} free there`);
-  if (blocker.ever !== undefined && blocker.reason === "NeverFits") field("Room when empty", `${blocker.ever}${of}`);
+  if (blocker.ever !== undefined && blocker.reason === "NeverFits") field("Room when empty", amount(blocker.ever));
   const [need, have] = [number(blocker.need), number(blocker.have)];
   const gauge = need !== null && have !== null && need > 0 &&
     h("div", { class: "gauge", role: "img", "aria-label": `${blocker.have} of ${blocker.need}${of}` },

@@ -137,7 +137,7 @@ function waitingRow(gang, now) {
 }
 
 function gangRow(gang, now) {
-  const where = gang.nodes.slice(0, 3).map((node, index) => [index ? ", " : "", nodeLink(node.name), gang.nodes.length > 1 || node.pods > 1 ? ` ×${node.pods}` : ""]);
+  const where = gang.nodes.slice(0, 3).map((node, index) => [index ? ", " : "", nodeLink(node.name), node.pods > 1 ? ` ×${node.pods}` : ""]);
   const more = gang.nodes.length > 3 ? ` and ${gang.nodes.length - 3} more` : "";
   return {
     key: key(gang),

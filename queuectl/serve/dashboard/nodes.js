@@ -61,12 +61,13 @@ function marks(queues, map) {
   return new Map([...leaves].sort().map((queue, index) => [queue, { colour: index % COLOURS, pattern: index % PATTERNS, letters: letters(queue, taken) }]));
 }
 
+// Two letters of its name where they are free, else its first and any other, else a number.
 function letters(queue, taken) {
-  const plain = queue.replace(/[^a-z0-9]/gi, "") || "?";
-  const tries = [...plain.slice(1)].map((second) => plain[0] + second).concat([..."0123456789"].map((digit) => plain[0] + digit), plain[0]);
-  const free = tries.map((one) => one[0].toUpperCase() + one.slice(1).toLowerCase()).find((one) => !taken.has(one)) ?? "··";
-  taken.add(free);
-  return free;
+  const plain = queue.toLowerCase().replace(/[^a-z0-9]/g, "") || "x";
+  const seconds = [...plain.slice(1), ..."0123456789abcdefghijklmnopqrstuvwxyz"];
+  const found = seconds.map((second) => plain[0].toUpperCase() + second).find((one) => !taken.has(one)) ?? String(taken.size);
+  taken.add(found);
+  return found;
 }
 
 function chosen(blocks, words) {
