@@ -22,7 +22,8 @@ from queuectl.model.settings import Settings
 UNLIMITED = {CPU: "1000000000", MEMORY: "8Pi"}
 PODS_A_NODE = "110"  # the kubelet's default
 
-_OURS = ("containers", "initContainers")  # told by their requests only; the rest of a container does not matter here
+_READ_WHOLE = ("nodeSelector", "tolerations", "affinity")  # of other fields, what matters is that they are there
+_NOTHING = ": decides nothing about where a pod may run, or is misspelt; leave it out"
 
 
 class BadSpecError(ValueError):
@@ -112,9 +113,12 @@ def _part(
 ) -> Part:
     try:
         read = msgspec.convert(pod_spec(pod, spec), PodSpec)
+        known = msgspec.to_builtins(read)
         for key, value in spec.items():
-            if key not in _OURS:
-                _no_more(f".{key}", value, msgspec.to_builtins(read).get(key))
+            if key not in known:
+                raise BadSpecError(f".spec.{key}{_NOTHING}")
+            if key in _READ_WHOLE:
+                _no_more(f".{key}", value, known[key])
         shape = shapes.of(read)
     except (msgspec.ValidationError, QuantityError) as problem:
         raise BadSpecError(f".spec: {problem}") from None
@@ -132,20 +136,14 @@ def _part(
 
 def _no_more(path: str, given: object, read: object) -> None:
     """Whether all that was given was read. Raises BadSpecError naming what was not, else it would mean nothing."""
-    if isinstance(given, dict):
-        if not isinstance(read, dict):
-            raise BadSpecError(f".spec{path}: decides nothing about where a pod may run, or is misspelt; leave it out")
+    if isinstance(given, dict) and isinstance(read, dict):
         for key, value in given.items():
-            if value is not None and key not in read:
-                raise BadSpecError(
-                    f".spec{path}.{key}: decides nothing about where a pod may run, or is misspelt; leave it out"
-                )
-            _no_more(f"{path}.{key}", value, read.get(key))
+            if key not in read:
+                raise BadSpecError(f".spec{path}.{key}{_NOTHING}")
+            _no_more(f"{path}.{key}", value, read[key])
     elif isinstance(given, list) and isinstance(read, (list, tuple)):
         for number, (one, other) in enumerate(zip(given, read, strict=True)):
             _no_more(f"{path}[{number}]", one, other)
-    elif given is not None and read is None:
-        raise BadSpecError(f".spec{path}: decides nothing about where a pod may run, or is misspelt; leave it out")
 
 
 def _custom(name: str, spec: dict[str, Any]) -> Custom:
