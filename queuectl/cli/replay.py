@@ -11,10 +11,11 @@ from typing import Any
 import click
 
 from queuectl.cli import render
-from queuectl.cli.problems import Usage
+from queuectl.cli.problems import Problem, Usage
 from queuectl.cli.text import ago
 from queuectl.drivers.replay import reading, report, traces
 from queuectl.drivers.replay.play import Outcome, play
+from queuectl.drivers.replay.simulator import RestlessError
 from queuectl.drivers.replay.snapshot import as_json, duration
 from queuectl.drivers.replay.stage import EngineTier
 
@@ -58,6 +59,8 @@ def command(
     except reading.BadFileError as problem:
         first, _, rest = str(problem).partition("\n")
         raise Usage(first, rest) from None
+    except RestlessError as problem:
+        raise Problem(str(problem), "this is a bug of queuectl: please report it together with the file") from None
 
 
 def _format(file: Path, named: str | None) -> traces.Format | None:

@@ -61,7 +61,7 @@ def expectation(**fields: Any) -> str:
         ({"run": 60}, 'gangs[0].run: must be a duration with a unit, as "60s"'),
         ({"run": "-1s"}, "gangs[0].run: must be a duration with a unit"),
         ({"promise": "60s"}, "gangs[0].promise: not yet: promises and estimates come with the timeline; leave it out"),
-        ({"preemptible": False}, "gangs[0].preemptible: should be True"),
+        ({"preemptible": False}, "gangs[0].preemptible: not yet: nothing is preempted"),
         ({"pod": {"nvidia.com/gpu": "many"}}, "gangs[0].pod.nvidia.com/gpu: 'many' is no quantity"),
         ({"pod": {"nvidia.com/gpu": 0.5}}, "gangs[0].pod.nvidia.com/gpu: write 0.5 in quotes"),
         ({"pod": {"cpu": "-1"}}, "gangs[0].pod.cpu: -1: must not be negative"),
@@ -128,6 +128,7 @@ def test_a_step_that_cannot_be(fields: dict[str, Any], says: str) -> None:
     [
         ({"runing": []}, "expect[0].runing: unknown field, did you mean running?"),
         ({"running": ["h"]}, "expect[0].running: there is no gang h"),
+        ({"givenBack": ["h"]}, "expect[0].givenBack: there is no gang h"),
         ({"waiting": {"g": ["TooBig"]}}, "expect[0].waiting.g[0]: should be 'QueueMissing'"),
         ({"usage": {"r": {"cpu": 1}}}, "expect[0].usage: there is no queue r"),
         ({"shares": {}}, "expect[0].shares: not yet: fair shares come with the fairness work"),

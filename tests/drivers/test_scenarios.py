@@ -15,6 +15,7 @@ from queuectl.drivers.replay.play import Outcome, play
 from queuectl.drivers.replay.reading import load
 from queuectl.drivers.replay.simulator import Arrange
 from queuectl.drivers.replay.stage import EngineTier
+from queuectl.engine.ordering import ZERO
 from queuectl.model.changes import Change
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
@@ -84,3 +85,48 @@ def test_the_plans_do_not_depend_on_the_seed_of_hashes() -> None:
     first = hashes("1")
     assert len(first.splitlines()) == len(FILES)
     assert hashes("2") == hashes("1717") == first
+
+
+def nothing(*_: object, **__: object) -> tuple[()]:
+    """In place of a function that finds something."""
+    return ()
+
+
+# What a plausible mistake in the engine looks like, and a scenario that finds it.
+MISTAKES: dict[str, tuple[str, object]] = {
+    "a-limit-holds-although-nodes-are-free": ("queuectl.engine.branches.Branches.over_limit", nothing),
+    "a-held-queue-admits-nothing": ("queuectl.engine.branches.Branches._path_misfits", nothing),
+    "gangs-live-in-leaves-only": ("queuectl.engine.branches.Branches.misfits", nothing),
+    "within-quota-comes-before-borrowing": (
+        "queuectl.engine.ordering.key", lambda _, offer, *__: (0, 0, 0, ZERO, offer.queued_at, offer.gang, offer.slot)
+    ),
+    "a-taint-keeps-out-who-does-not-tolerate-it": ("queuectl.engine.filters._refusing", lambda *_, **__: None),
+    "a-selector-and-an-affinity-choose-nodes": (
+        "queuectl.engine.filters.Filters._affine", lambda self, _: ~self._none()
+    ),
+    "two-large-gangs-never-meet-halfway": ("queuectl.engine.backlog.Backlog._hopeful", lambda *_: False),
+    "no-other-node-for-the-lost-one": ("queuectl.engine.engine.deadlines.overdue", lambda *_: None),
+    "requeued-by-hand-it-starts-again": ("queuectl.engine.engine.deadlines.requested", lambda *_: None),
+    "a-foreign-gate-is-left-alone": ("queuectl.engine.engine.blockers", nothing),
+    "an-annotated-minimum-starts-a-job-early": ("queuectl.engine.engine.extra_requests", nothing),
+    "extras-stay-in-the-gangs-rack": ("queuectl.engine.asks._anchor", lambda *_: None),
+    "rack-names-repeat-in-another-zone": (
+        "queuectl.model.topology.path", lambda node, levels: tuple(dict(node.labels).get("rack") for _ in levels[:-1])
+    ),
+    "whoever-bypassed-the-gate-is-charged": ("queuectl.engine.state.charges", lambda _: {}),
+    "a-lost-member-keeps-its-place": (
+        "queuectl.engine.state.forget_round", lambda standing: standing.moved.clear() or standing.charges.clear()
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(MISTAKES))
+def test_a_mistake_in_the_engine_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, wrong = MISTAKES[name]
+    monkeypatch.setattr(target, wrong)
+    tier = EngineTier()
+    try:
+        failed = asyncio.run(play(load(FOLDER / f"{name}.yaml"), tier)).failed
+    except Exception as bug:  # noqa: BLE001 - a mistake may also be found by falling over
+        failed = [repr(bug)]
+    assert failed != []

@@ -129,7 +129,7 @@ class Gang(Part):
     gates: list[str] = Field(default_factory=list)
     best_effort: bool = False
     hold: bool = False
-    preemptible: Literal[True] = True
+    preemptible: bool = True
     state: Literal["Pending", "Running", "Suspended"] = "Pending"
     nodes: list[NodeName] = Field(default_factory=list)
     record: bool = True
@@ -143,6 +143,8 @@ class Gang(Part):
     rules = (
         Rule(None, ".size", "give either size or roles, not both and not neither",
              lambda self, _: (self.size is None) != (self.roles is None)),
+        Rule(None, ".preemptible", "not yet: nothing is preempted, so nothing can be kept from it; leave it out",
+             lambda self, _: self.preemptible),
         Rule(None, ".min", "must not be above size; with roles, each role has its own",
              lambda self, _: self.min is None or (self.size is not None and self.min <= self.size)),
         Rule(None, ".owner", "a Job makes pods of one kind: roles need owner: Pods",

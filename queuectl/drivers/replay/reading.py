@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from msgspec import Struct
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 
 from queuectl.contract.schema import describe
 from queuectl.contract.shapes import Shapes, vector
@@ -191,7 +192,7 @@ def _references(scenario: Scenario) -> Iterator[str]:
         for field in ("running", "admitted", "leaving", "finished", "waiting", "notes", "given_back", "nodes_of"):
             for name in getattr(one, field) or ():
                 if name not in gangs:
-                    yield f"expect[{number}].{field}: there is no gang {name}"
+                    yield f"expect[{number}].{to_camel(field)}: there is no gang {name}"
         queues = {queue.name for queue in file.queues}
         yield from (f"expect[{number}].usage: there is no queue {name}" for name in one.usage if name not in queues)
 

@@ -12,7 +12,8 @@ from functools import partial
 from msgspec import Struct
 
 from queuectl.drivers.replay.agenda import Agenda
-from queuectl.drivers.replay.cluster import Cluster, Delays, Life
+from queuectl.drivers.replay.cluster import Cluster
+from queuectl.drivers.replay.life import Delays, Life
 from queuectl.model.changes import Change, RecordSeen, WriteFailed
 from queuectl.model.gangs import Place, Record
 from queuectl.model.plan import Action, Admit, AdmitExtra, Cause, Withdraw

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from queuectl.drivers.replay.agenda import Turn
-from queuectl.drivers.replay.cluster import Life
+from queuectl.drivers.replay.life import Life
 from queuectl.drivers.replay.simulator import Arrange, Simulator
 from queuectl.drivers.replay.traces import Arrival, Trace
 from queuectl.model.changes import QueueSeen

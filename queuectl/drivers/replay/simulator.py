@@ -12,7 +12,8 @@ from collections.abc import Callable
 import msgspec
 
 from queuectl.drivers.replay.agenda import Agenda
-from queuectl.drivers.replay.cluster import Cluster, Delays
+from queuectl.drivers.replay.cluster import Cluster
+from queuectl.drivers.replay.life import Delays
 from queuectl.drivers.replay.release import Release
 from queuectl.engine.engine import Engine
 from queuectl.model.changes import (

@@ -12,7 +12,7 @@ from queuectl.contract.schema import describe
 from queuectl.drivers.replay import compile as compiled
 from queuectl.drivers.replay import format as wire
 from queuectl.drivers.replay.agenda import Turn
-from queuectl.drivers.replay.cluster import Delays, Life
+from queuectl.drivers.replay.life import Delays, Life
 from queuectl.drivers.replay.play import Named
 from queuectl.drivers.replay.reading import Scenario
 from queuectl.drivers.replay.simulator import Arrange, Simulator

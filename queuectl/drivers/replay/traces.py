@@ -138,6 +138,6 @@ def _number(where: str, column: str, row: dict[str, str], most: int) -> int:
     return number
 
 
-def _label(text: str) -> str:
+def _label(text: str | None) -> str:
     """The text as a name of ours."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:50] or "none"
+    return re.sub(r"[^a-z0-9]+", "-", (text or "").lower()).strip("-")[:50] or "none"
