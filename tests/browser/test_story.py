@@ -43,7 +43,7 @@ async def test_a_gang_appears_waits_with_its_reason_runs_and_ends(scene: Scene, 
         await expect(page).to_have_url(re.compile(r"#/gangs/ml/job-second-[0-9a-z]{5}$"))
         first = page.locator(".blocker").first
         await expect(first.locator(".sentence")).to_have_text(re.compile(r"^2 pods must fit into one rack"))
-        await expect(first).to_contain_text("What would free it It can start when 1 more such pods fit into rack-")
+        await expect(first).to_contain_text("What would free it It can start when 1 more such pod fits into rack-")
         await expect(page.locator("h1")).to_have_text("second Pending")
         await expect(page.locator(".steps")).to_contain_text("0of 2 run")
 
