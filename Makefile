@@ -21,7 +21,8 @@ $(UV):
 
 .venv/.ready: pyproject.toml uv.lock | $(UV)
 	@echo "installing into .venv"
-	@$(UV) sync --quiet --locked --python $(PYTHON)
+	@# The second try is for networks whose proxy has certificates that only the system knows.
+	@$(UV) sync --quiet --locked --python $(PYTHON) 2>/dev/null || $(UV) sync --quiet --locked --python $(PYTHON) --system-certs
 	@touch $@
 	@echo "ready: $(BIN)/queuectl"
 

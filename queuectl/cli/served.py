@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,20 +28,22 @@ class Served(Struct):
 @contextmanager
 def served(controller: Controller, store: Store, host: str, port: int, namespace: str) -> Iterator[Served]:
     """Serve until left. Called on the controller's loop. Raises OSError when the port is taken."""
-    thread = _Thread(controller, store, asyncio.get_running_loop(), host, port, namespace)
-    thread.start()
-    thread.ready.wait()
-    if thread.problem is not None:
-        raise thread.problem
-    try:
-        yield thread.served
-    finally:
-        thread.loop.call_soon_threadsafe(thread.stop.set)
-        # Not joined: a handler that waits for the controller's loop, which is this one, would wait for ever.
+    with tempfile.TemporaryDirectory(prefix="queuectl-demo-") as folder:
+        kubeconfig = Path(folder) / "kubeconfig"
+        thread = _Thread(controller, store, asyncio.get_running_loop(), host, port, kubeconfig, namespace)
+        thread.start()
+        thread.ready.wait()
+        if thread.problem is not None:
+            raise thread.problem
+        try:
+            yield Served(thread.url, kubeconfig)
+        finally:
+            thread.loop.call_soon_threadsafe(thread.stop.set)
+            # Not joined: a handler that waits for the controller's loop, which is this one, would wait for ever.
 
 
 class _Thread(threading.Thread):
-    served: Served
+    url: str
     loop: asyncio.AbstractEventLoop
     stop: asyncio.Event
 
@@ -51,6 +54,7 @@ class _Thread(threading.Thread):
         home: asyncio.AbstractEventLoop,
         host: str,
         port: int,
+        kubeconfig: Path,
         namespace: str,
     ) -> None:
         super().__init__(name="web servers", daemon=True)
@@ -58,7 +62,7 @@ class _Thread(threading.Thread):
         self.problem: OSError | None = None
         self._controller, self._store, self._home = controller, store, home
         self._address = host, port
-        self._namespace = namespace
+        self._front = kubeconfig, namespace
 
     def run(self) -> None:
         """Serve on a loop of our own."""
@@ -69,9 +73,9 @@ class _Thread(threading.Thread):
         try:
             async with (
                 serving(self._controller, *self._address, loop=self._home) as url,
-                fronting(self._store, across(self._home), self._namespace) as kubeconfig,
+                fronting(self._store, across(self._home), *self._front),
             ):
-                self.served = Served(url, kubeconfig)
+                self.url = url
                 self.ready.set()
                 await self.stop.wait()
         except OSError as problem:

@@ -7,7 +7,6 @@ is no discovery and no watch, so kubectl cannot use it, and no login: it listens
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -97,23 +96,22 @@ def _status(code: int, message: str) -> web.Response:
 
 
 @asynccontextmanager
-async def fronting(store: Store, ask: Ask, namespace: str) -> AsyncIterator[Path]:
-    """Serve until left; gives a kubeconfig for it, whose default namespace is ``namespace``. It is removed afterwards."""
+async def fronting(store: Store, ask: Ask, kubeconfig: Path, namespace: str) -> AsyncIterator[None]:
+    """Serve until left. Writes ``kubeconfig``, whose default namespace is ``namespace``."""
     runner = web.AppRunner(Front(store, ask).application(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     try:
         await web.TCPSite(runner, HOST, 0).start()
-        with tempfile.TemporaryDirectory(prefix="queuectl-demo-") as folder:
-            path = Path(folder) / "kubeconfig"
-            path.write_text(yaml.safe_dump(_kubeconfig(f"http://{HOST}:{runner.addresses[0][1]}", namespace)))
-            yield path
+        _write(kubeconfig, f"http://{HOST}:{runner.addresses[0][1]}", namespace)
+        yield
     finally:
         await runner.cleanup()
 
 
-def _kubeconfig(server: str, namespace: str) -> Json:
+def _write(path: Path, server: str, namespace: str) -> None:
+    """A kubeconfig without a login."""
     context = {"cluster": "demo", "user": "demo", "namespace": namespace}
-    return {
+    config = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "demo", "cluster": {"server": server}}],
@@ -121,3 +119,4 @@ def _kubeconfig(server: str, namespace: str) -> Json:
         "contexts": [{"name": "demo", "context": context}],
         "current-context": "demo",
     }
+    path.write_text(yaml.safe_dump(config))
