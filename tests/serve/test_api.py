@@ -11,6 +11,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from queuectl.contract import foreign
+from queuectl.serve import world
 from queuectl.serve.app import application
 from queuectl.serve.world import MAX_AGE, RESTRAINT, World
 from tests.serve import standin
@@ -119,6 +120,24 @@ async def test_of_many_gangs_the_first_are_described_and_all_are_counted(client:
     assert [gang["metadata"]["name"] for gang in found["items"]] == ["job-big-bbbbb"]
     assert found["total"] == 3
     assert found["reasons"] == {"Held": 1, "NeverFits": 1, "WaitingForMembers": 1}
+
+
+@pytest.mark.parametrize("few", [200, 1])
+async def test_a_list_with_a_limit_says_what_the_explanation_says(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    """Also of gangs that no decision has looked at since what they wait for became another thing."""
+    monkeypatch.setattr(world, "FEW", few)
+    here = story()
+    here.see(foreign.NODES, *(standin.node(f"gpu-{i}", "r1") for i in (4, 5)))  # nothing was decided on these
+    here.see(foreign.QUEUES, standin.queue("vision", "research", quota=8, limit=9))
+    async with asking(here) as client:
+        old = await get(client, "/api/v1/gangs?search=big")
+        new = await get(client, "/api/v1/gangs?search=big&limit=5")
+        why = await get(client, "/api/v1/explain/namespaces/ml/gangs/big")
+    assert old["items"][0]["reason"] == "NeverFits"
+    first = why["blockers"][0]
+    assert (new["items"][0]["reason"], new["items"][0]["message"]) == (first["reason"], first["sentence"])
+    assert first["sentence"] == "queue vision: needs 16 nvidia.com/gpu, 1 left of its limit 9 (8 in use)"
+    assert new["reasons"] == ({"OverLimit": 1} if few == 200 else {"NeverFits": 1})
 
 
 async def test_what_a_reader_has_already_is_not_sent_again() -> None:
