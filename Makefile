@@ -37,6 +37,7 @@ lint: venv ## style, types, architecture
 test: lint ## everything that CI runs; with the real control plane where it is built or RIG=require
 	@if [ "$(RIG)" = require ]; then $(BIN)/python -m tests.rig.build --kubectl && $(MAKE) --no-print-directory chromium; fi
 	@SAMPLE=1 $(MAKE) --no-print-directory proof-release
+	@SAMPLE=1 $(MAKE) --no-print-directory proof-demo
 	@$(BIN)/python -m pytest -q
 
 unit: venv ## the tests that need no control plane

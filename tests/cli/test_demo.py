@@ -19,7 +19,6 @@ import pytest
 from tests.rig.client import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-TRACE = ROOT.parent / "shared/data/traces/small/tiresias_60_job.csv"
 DEMO = [sys.executable, "-m", "queuectl.cli.main", "demo"]
 
 
@@ -77,10 +76,9 @@ def test_the_figures_as_sentences() -> None:
     assert re.match(r"(\d+) of \1 gangs finished, 0 failed, 0 still wait\n", done.stdout)
 
 
-@pytest.mark.skipif(not TRACE.exists(), reason="the traces are not here")
-def test_a_trace_is_played() -> None:
+def test_a_trace_is_played(shared: Path) -> None:
     """Sixty jobs on two nodes of eight GPUs: all of them."""
-    found = once("--trace", str(TRACE), "--nodes", "2x8")
+    found = once("--trace", str(shared / "data/traces/small/tiresias_60_job.csv"), "--nodes", "2x8")
     assert (found["gangs"], found["finished"], found["violations"]) == (60, 60, 0)
 
 
