@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queuectl.contract import names
-from queuectl.contract.foreign import JOBS, LEASES, POD_GROUPS, PODS
+from queuectl.contract.foreign import JOBS, LEASES, POD_GROUPS, PODS, QUEUES
 from queuectl.contract.home import LEASE, NAMESPACE
 from tests.conformance.cases import FOREIGN, NOBODY, Case, Facts, gates, on, release
 from tests.conformance.living import pods
@@ -154,3 +154,128 @@ async def a_version_that_is_gone(tier: Tier, namespace: str) -> Facts:
         "old": await tier.opened(POD_GROUPS, namespace, "1"),
         "fresh": await tier.opened(POD_GROUPS, namespace, since),
     }
+
+
+@case
+async def our_own_resources(tier: Tier, namespace: str) -> Facts:
+    """Completed and pruned, refused where they break a rule; a status is written by itself."""
+    resources = [{"name": "nvidia.com/gpu", "quota": 4, "colour": "red"}]
+    name, other = f"{namespace}-q", f"{namespace}-r"
+    queue = await tier.create(
+        QUEUES, "", {"metadata": {"name": name}, "spec": {"resources": resources}, "status": {"fence": 3}}
+    )
+    bare = await tier.create(QUEUES, "", {"metadata": {"name": other}})
+    wrong = await tier.create(QUEUES, "", {"metadata": {"name": f"{namespace}-w"}, "spec": {"weight": -1}})
+    parent = await tier.patch(QUEUES, "", name, {"spec": {"parent": name}}, merge=True)
+    fields = {"queue": "vision", "minMember": 1}
+    group = await tier.create(POD_GROUPS, namespace, {"metadata": {"name": "a"}, "spec": fields})
+    both = {**fields, "roles": [{"name": "x", "minMember": 1}]}
+    roles = await tier.create(POD_GROUPS, namespace, {"metadata": {"name": "b"}, "spec": both})
+    said = {
+        "type": "Placed",
+        "status": "True",
+        "reason": "Admitted",
+        "message": "",
+        "lastTransitionTime": "2026-11-30T00:00:00Z",
+    }
+    status = {"fence": 1, "conditions": [said]}
+    body = {"status": status, "spec": {"queue": "other"}}
+    placed = await tier.patch(POD_GROUPS, namespace, "a", body, merge=True, status=True)
+    moved = await tier.patch(POD_GROUPS, namespace, "a", {"spec": {"queue": "other"}}, merge=True)
+    held = await tier.patch(POD_GROUPS, namespace, "a", {"spec": {"hold": True}, "status": {"fence": 9}}, merge=True)
+    for made in (name, other):
+        await tier.delete(QUEUES, "", made)
+    return {
+        "queue": {"spec": queue.body["spec"], "status": queue.body.get("status")},
+        "bare": bare.body.get("spec"),
+        "wrong": wrong.status,
+        "parent": parent.status,
+        "group": group.body["spec"],
+        "roles": roles.status,
+        "placed": [placed.body["spec"]["queue"], placed.body["status"]["fence"], placed.body["metadata"]["generation"]],
+        "moved": moved.status,
+        "held": [held.body["spec"]["hold"], held.body["status"]["fence"], held.body["metadata"]["generation"]],
+    }
+
+
+@case
+async def what_nobody_else_writes_down(tier: Tier, namespace: str) -> Facts:
+    """The controller's records, at creation and later, on pods, Jobs and their templates."""
+    tenant, facts = tier.as_(TENANT), {}
+    for name, notes in {"fence": {names.FENCE: "1"}, "record": {names.RECORD: "{}"}}.items():
+        pod = gated_pod(f"pod-{name}", labels=QUEUED, annotations=notes, **NOBODY)
+        facts[f"pod with {name}"] = (await tenant.create(PODS, namespace, pod)).status
+        inner = train(QUEUED, {})
+        inner["metadata"]["name"] = f"job-{name}"
+        inner["spec"]["template"]["metadata"]["annotations"] = notes
+        facts[f"template with {name}"] = (await tenant.create(JOBS, namespace, inner)).status
+    suspended = train(QUEUED, {})
+    suspended["metadata"]["annotations"] = {names.SUSPENSION: "x:1:suspended"}
+    facts["job with suspension"] = (await tenant.create(JOBS, namespace, suspended)).status
+    await tenant.create(JOBS, namespace, train(QUEUED, {}))
+    changes: dict[str, Json] = {
+        "suspension": {"metadata": {"annotations": {names.SUSPENSION: "x:1:suspended"}}},
+        "template's queue": {"spec": {"template": {"metadata": {"labels": {names.QUEUE_LABEL: "other"}}}}},
+        "template's record": {"spec": {"template": {"metadata": {"annotations": {names.RECORD: "{}"}}}}},
+        "template's own": {"spec": {"template": {"metadata": {"annotations": {"example.com/x": "y"}}}}},
+    }
+    for name, body in changes.items():
+        facts[name] = (await tenant.patch(JOBS, namespace, "train", body)).status
+    await tier.delete(JOBS, namespace, "train")
+    return facts
+
+
+@case
+async def what_our_own_account_may_not_write(tier: Tier, namespace: str) -> Facts:
+    """It pins, releases, suspends and resumes; it changes nothing else of what is others'."""
+    await queued(tier, namespace, FOREIGN)
+    await tier.as_(TENANT).create(JOBS, namespace, train(QUEUED, {}))
+    ours, facts = tier.as_(OURS), {}
+    to_pod: dict[str, Json] = {
+        "label": {"metadata": {"labels": {"app": "x"}}},
+        "annotation": {"metadata": {"annotations": {"example.com/x": "y"}}},
+        "finalizer": {"metadata": {"finalizers": ["example.com/keep"]}},
+        "image": {"spec": {"containers": [{"name": "main", "image": "example.com/other"}]}},
+        "selector": {"spec": {"nodeSelector": {"a": "b"}}},
+        "foreign gate": {"spec": {"schedulingGates": [{"$patch": "delete", "name": FOREIGN}]}},
+        "no fence, no Lease": {"spec": {"schedulingGates": [{"$patch": "delete", "name": names.GATE}]}},
+    }
+    to_job: dict[str, Json] = {
+        "parallelism": {"spec": {"parallelism": 3}},
+        "label": {"metadata": {"labels": {"app": "x"}}},
+        "resume": {"spec": {"suspend": False}},
+    }
+    for name, body in to_pod.items():
+        patch = body if name == "no fence, no Lease" else merged(fenced(LATER, {}), body)
+        facts[f"pod: {name}"] = (await ours.patch(PODS, namespace, "a", patch, dry=True)).status
+    for name, body in to_job.items():
+        facts[f"job: {name}"] = (
+            await ours.patch(JOBS, namespace, "train", merged(fenced(LATER, {}), body), dry=True)
+        ).status
+    await tier.delete(JOBS, namespace, "train")
+    return facts
+
+
+def merged(one: Json, other: Json) -> Json:
+    """Both bodies in one."""
+    found = {**one, **other}
+    for part in one.keys() & other.keys():
+        found[part] = merged(one[part], other[part])
+    return found
+
+
+@case
+async def an_operators_hold(tier: Tier, namespace: str) -> Facts:
+    """A tenant neither sets nor lifts it, nor deletes what carries it."""
+    group = {"metadata": {"name": "a"}, "spec": {"queue": "vision", "minMember": 1}}
+    tenant, note = tier.as_(TENANT), {"metadata": {"annotations": {names.OPERATOR_HOLD: "x"}}}
+    made = await tenant.create(POD_GROUPS, namespace, group)
+    tenants = await tenant.patch(POD_GROUPS, namespace, "a", note, merge=True)
+    admins = await tier.patch(POD_GROUPS, namespace, "a", note, merge=True)
+    lifted = await tenant.patch(POD_GROUPS, namespace, "a", {"metadata": {"annotations": None}}, merge=True)
+    deleted = await tenant.delete(POD_GROUPS, namespace, "a")
+    gone = await tier.delete(POD_GROUPS, namespace, "a")
+    return {
+        "made": made.status, "tenant": tenants.status, "admin": admins.status, "lifted": lifted.status,
+        "deleted": deleted.status, "gone": gone.status,
+    }  # fmt: skip

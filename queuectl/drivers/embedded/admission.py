@@ -12,13 +12,26 @@ from queuectl.contract import names
 from queuectl.contract.foreign import LEASES
 from queuectl.contract.home import LEASE, NAMESPACE
 from queuectl.contract.policies import FENCE_POLICIES, STALE_FENCE
-from queuectl.control.ports import NotFound, Refused
+from queuectl.control.ports import Refused
 from queuectl.drivers.embedded.merge import Json
 from queuectl.drivers.embedded.rules import gates
 from queuectl.drivers.embedded.store import Request, Store
 
 USER = "queuectl"
+CONTROLLERS = "system:serviceaccount:kube-system:"  # how the users of Kubernetes' own controllers begin
 _LABELS = (names.QUEUE_LABEL, names.POD_GROUP_LABEL, names.ROLE_LABEL, names.UNMANAGED_LABEL)
+
+_NOTES = (names.FENCE, names.RECORD, names.SUSPENSION)
+# Of a pod or Job, what the API server lets anybody change, and our account must not.
+_POD_FIELDS = (
+    "containers", "initContainers", "ephemeralContainers", "tolerations", "nodeSelector", "activeDeadlineSeconds",
+    "terminationGracePeriodSeconds",
+)  # fmt: skip
+_JOB_FIELDS = (
+    "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished", "template",
+    "podFailurePolicy", "successPolicy", "maxFailedIndexes",
+)  # fmt: skip
+_WHO = "only who may 'release' podgroups.queuectl.io in this namespace"
 
 
 class Admission:
@@ -34,20 +47,23 @@ class Admission:
 
     def __call__(self, request: Request) -> Json | None:
         """See ``store.Check``."""
-        plural = request.kind.plural
-        if request.old is None and request.new is not None and not request.subresource:
-            if plural == "pods":
-                return self._new_pod(request.new)
-            if plural == "jobs":
-                return self._new_job(request.new)
+        plural, old, new = request.kind.plural, request.old, request.new
+        if new is None:
+            self._deleted(request, old or {})
             return None
-        if request.new is None or request.old is None:
-            return None
-        if plural in ("pods", "jobs") and not request.subresource:
-            self._guard(request, request.old, request.new)
-        if request.user == USER:
-            self._fenced(request, request.new)
-        return None
+        main = not request.subresource
+        if old is None:
+            if plural == "pods" and main:
+                new = self._new_pod(new)
+            elif plural == "jobs" and main:
+                new = self._new_job(new)
+        if main and request.user not in self.releasers:
+            self._guard(request, old, new)
+        if old is not None and request.user == USER:
+            if main:
+                _own(request, old, new)
+            self._fenced(request, new)
+        return new
 
     # ---- what makes a pod ours
 
@@ -91,41 +107,103 @@ class Admission:
 
     # ---- what nobody else may do
 
-    def _guard(self, request: Request, old: Json, new: Json) -> None:
-        if request.user in self.releasers:
+    def _guard(self, request: Request, old: Json | None, new: Json) -> None:
+        """What only who may ``release`` may write. ``old`` is None at creation."""
+        plural, what = request.kind.plural, _resource(request)
+        if plural == "podgroups" and old is not None:
+            held = _annotations(old).get(names.OPERATOR_HOLD)
+            if _annotations(new).get(names.OPERATOR_HOLD) != held:
+                raise _denied(
+                    new, what, "queuectl-operator-hold", f"{_WHO} changes the annotation {names.OPERATOR_HOLD}"
+                )
+            moved = new["metadata"].get("ownerReferences") != old["metadata"].get("ownerReferences")
+            if held is not None and moved and not request.user.startswith(CONTROLLERS):
+                text = f"it carries the annotation {names.OPERATOR_HOLD}: {_WHO} changes its owners"
+                raise _denied(new, what, "queuectl-operator-hold", text)
+        if plural not in ("pods", "jobs"):
             return
-        what = "pods" if request.kind.plural == "pods" else "jobs.batch"
-        if request.kind.plural == "pods" and names.GATE in gates(old) and names.GATE not in gates(new):
-            text = f"only who may 'release' podgroups.queuectl.io in this namespace removes the gate {names.GATE}"
-            raise _denied(new, what, "queuectl-release", text)
-        for label in _LABELS:
-            if _labels(old).get(label, "") != _labels(new).get(label, ""):
-                text = f"the label {label} cannot change; delete and create again"
-                raise _denied(new, what, "queuectl-labels", text)
-        for note in (names.FENCE, names.RECORD, names.SUSPENSION):
-            if _annotations(old).get(note) != _annotations(new).get(note):
-                text = f"the annotation {note} is the controller's own; leave it as it is, and out of what you create"
-                raise _denied(new, what, "queuectl-records", text)
+        if old is not None and plural == "pods" and names.GATE in gates(old) and names.GATE not in gates(new):
+            raise _denied(new, what, "queuectl-release", f"{_WHO} removes the gate {names.GATE}")
+        notes = (names.FENCE, names.RECORD if plural == "pods" else names.SUSPENSION)
+        self._untouched(new, what, "", old, new, notes)
+        if plural == "jobs":
+            before = old["spec"]["template"] if old is not None else None
+            self._untouched(new, what, "pod template's ", before, new["spec"]["template"], (names.FENCE, names.RECORD))
+
+    def _untouched(
+        self, body: Json, what: str, whose: str, old: Json | None, new: Json, notes: tuple[str, ...]
+    ) -> None:
+        """Our labels stay as they were created, our annotations as the controller wrote them."""
+        for label in _LABELS if old is not None else ():
+            if _labels(old or {}).get(label, "") != _labels(new).get(label, ""):
+                text = f"the {whose}label {label} cannot change; delete and create again"
+                raise _denied(body, what, "queuectl-jobs" if whose else "queuectl-labels", text)
+        for note in notes:
+            if _annotations(new).get(note) != _annotations(old or {}).get(note):
+                text = f"the {whose}annotation {note} is the controller's own; leave it as it is, and out of what you create"
+                raise _denied(body, what, "queuectl-records" + ("" if what == "pods" else "-jobs"), text)
+
+    def _deleted(self, request: Request, old: Json) -> None:
+        if request.user in self.releasers or request.user.startswith(CONTROLLERS):
+            return
+        meta = old["metadata"]
+        if request.kind.plural == "podgroups" and names.OPERATOR_HOLD in _annotations(old):
+            text = f"it carries the annotation {names.OPERATOR_HOLD}: {_WHO} deletes it"
+            raise _denied(old, _resource(request), "queuectl-operator-hold", text)
+        if request.kind.plural == "leases" and (meta.get("namespace"), meta["name"]) == (NAMESPACE, LEASE):
+            text = f"this Lease holds the fence that keeps earlier leaders from writing: {_WHO} deletes it"
+            raise _denied(old, _resource(request), "queuectl-lease", text)
 
     def _fenced(self, request: Request, new: Json) -> None:
-        """Refuse our own account's write when a later leader has begun."""
+        """Refuse our own account's write when a later leader has begun. Without a Lease there is nothing to compare."""
         status = request.subresource == "status" and request.kind.plural in ("queues", "podgroups")
         main = request.kind.plural in ("pods", "jobs") and not request.subresource
-        if not status and not main:
+        least = self._least()
+        if least is None or not (status or main):
             return
         fence = (new.get("status") or {}).get("fence", -1) if status else _annotations(new).get(names.FENCE, "")
-        if int(fence or -1) < self._least():
+        if main and not (fence.isascii() and fence.isdigit() and len(fence) <= 18):
+            text = f"every write of the controller carries the annotation {names.FENCE}"
+            raise _denied(new, _resource(request), FENCE_POLICIES[0], text)
+        if int(fence) < least:
             text = f"{STALE_FENCE}: another leader has begun since"
-            raise _denied(new, request.kind.plural, FENCE_POLICIES[status], text)
+            raise _denied(new, _resource(request), FENCE_POLICIES[status], text)
 
-    def _least(self) -> int:
-        if self.store is None:
-            return 0
-        try:
-            lease = self.store.get(LEASES, NAMESPACE, LEASE)
-        except NotFound:
-            return 0
-        return int((lease.get("spec") or {}).get("leaseTransitions") or 0)
+    def _least(self) -> int | None:
+        lease = self.store.find(LEASES, NAMESPACE, LEASE) if self.store is not None else None
+        return None if lease is None else int((lease.get("spec") or {}).get("leaseTransitions") or 0)
+
+
+def _own(request: Request, old: Json, new: Json) -> None:
+    """Our own account pins, releases, suspends and resumes; all else on other people's objects stays as it is."""
+    plural, before, after = request.kind.plural, old["metadata"], new["metadata"]
+    if plural not in ("pods", "jobs"):
+        return
+    policy, what = f"queuectl-own-writes-{plural}", _resource(request)
+    for part, ours, text in (
+        ("annotations", _NOTES, "the controller changes no annotations but its own"),
+        ("labels", (names.QUEUE_LABEL,), f"the controller changes no label but {names.QUEUE_LABEL}"),
+    ):
+        one, two = before.get(part) or {}, after.get(part) or {}
+        if any(one.get(name) != two.get(name) for name in (one.keys() | two.keys()) - set(ours)):
+            raise _denied(new, what, policy, text)
+    if any(before.get(part) != after.get(part) for part in ("finalizers", "ownerReferences")):
+        raise _denied(new, what, policy, "the controller changes neither finalizers nor owners")
+    fields = _POD_FIELDS if plural == "pods" else _JOB_FIELDS
+    changed = any(old["spec"].get(field) != new["spec"].get(field) for field in fields)
+    if plural == "jobs" and changed:
+        raise _denied(new, what, policy, "the controller only suspends and resumes Jobs")
+    if plural == "pods":
+        if not set(gates(old)) - {names.GATE} <= set(gates(new)):
+            raise _denied(new, what, policy, "the controller removes no scheduling gate but its own")
+        if changed or _preferred(old) != _preferred(new):
+            raise _denied(new, what, policy, "the controller only pins and releases pods")
+
+
+def _preferred(pod: Json) -> Any:
+    return ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    )
 
 
 def _labels(body: Json) -> dict[str, str]:
@@ -133,7 +211,11 @@ def _labels(body: Json) -> dict[str, str]:
 
 
 def _annotations(body: Json) -> dict[str, Any]:
-    return body["metadata"].get("annotations") or {}
+    return (body.get("metadata") or {}).get("annotations") or {}
+
+
+def _resource(request: Request) -> str:
+    return f"{request.kind.plural}.{request.kind.group}" if request.kind.group else request.kind.plural
 
 
 def _labelled(body: Json, queue: str) -> Json:

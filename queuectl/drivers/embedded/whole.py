@@ -17,6 +17,7 @@ from queuectl.control.ports import Clock
 from queuectl.drivers.embedded.admission import USER, Admission
 from queuectl.drivers.embedded.binder import Binder
 from queuectl.drivers.embedded.cluster import EmbeddedCluster
+from queuectl.drivers.embedded.custom_rules import custom_rules
 from queuectl.drivers.embedded.garbage import Garbage
 from queuectl.drivers.embedded.job_rules import job_rules
 from queuectl.drivers.embedded.jobs import JobController
@@ -41,7 +42,7 @@ def managed(
     ``namespaces``: their labels. ``releasers``: users beside the controller who may take gates away.
     """
     plugins, admission = Plugins(), Admission(namespaces, releasers)
-    store = Store(clock, (plugins, admission, job_rules, pod_rules), history=history)
+    store = Store(clock, (plugins, admission, job_rules, pod_rules, custom_rules), history=history)
     plugins.store = admission.store = store
     return store
 
