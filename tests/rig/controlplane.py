@@ -291,6 +291,11 @@ class ControlPlane:
         """The process of that name (``etcd``, ``kube-apiserver`` …, or one that was spawned). Raises KeyError."""
         return self._processes[name]
 
+    @property
+    def processes(self) -> list[Process]:
+        """All of them that live."""
+        return [process for process in self._processes.values() if process.returncode is None]
+
     def restart(self, name: str) -> float:
         """End one of the four programs and start it again as it was (etcd with its data); seconds until it is ready.
 
