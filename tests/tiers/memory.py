@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from queuectl.contract.config import Configuration
-from queuectl.contract.foreign import NODES, Kind
+from queuectl.contract.foreign import NODES, PODS, Kind
 from queuectl.control.loop import Controller
 from queuectl.control.release import Release
 from queuectl.control.source import Source
@@ -47,6 +47,10 @@ class Memory:
 
     async def add_node(self, body: Json) -> None:
         self._store.create(NODES, "", body, ADMIN)
+
+    async def end(self, namespace: str, name: str, *, failed: bool) -> None:
+        body = {"status": {"phase": "Failed" if failed else "Succeeded"}}
+        await self.patch(PODS, namespace, name, body, status=True)
 
     async def silence(self, node: str) -> None:
         self._world.kubelet.silence(node)

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from queuectl.contract.config import Configuration
 from queuectl.contract.foreign import POD_GROUPS, PODS, Kind
 from queuectl.control.clock import RealClock
@@ -20,7 +22,7 @@ from tests.proofs.stage import USER, Stage, jobs, pods
 from tests.rig.client import MERGE, STRATEGIC, Api, ApiError, eventually
 from tests.rig.controlplane import ADMIN_GROUPS
 from tests.rig.kubelet import FakeKubelet
-from tests.rig.nodes import NodeSpec
+from tests.rig.nodes import NodeSpec, Pod, finished
 from tests.tiers.wired import WiredTier
 
 Json = dict[str, Any]
@@ -63,7 +65,7 @@ class Rig:
         if kind.plural == "jobs":  # not left to the garbage collector, which learns of new kinds every half minute
             for group in await self.list(POD_GROUPS, namespace):
                 if any(owner["name"] == name for owner in group["metadata"].get("ownerReferences") or ()):
-                    await self._api.delete(kind_path(POD_GROUPS, self._namespace(namespace), group))
+                    await self._gone(kind_path(POD_GROUPS, self._namespace(namespace), group))
             for pod in await self.list(PODS, namespace):
                 if (pod["metadata"].get("labels") or {}).get("batch.kubernetes.io/job-name") == name:
                     await self._gone(kind_path(PODS, self._namespace(namespace), pod))
@@ -85,6 +87,12 @@ class Rig:
         self._kubelets[node.name] = kubelet
         await kubelet.start()
 
+    async def end(self, namespace: str, name: str, *, failed: bool) -> None:
+        """As a kubelet says it: when it ended matters to the Job controller, which waits after a failure."""
+        path = PODS.path(self._namespace(namespace), name)
+        pod = msgspec.convert(await self._api.get(path), Pod)
+        await self._api.patch(f"{path}/status", finished(pod, 1 if failed else 0), STRATEGIC)
+
     async def silence(self, node: str) -> None:
         self._kubelets[node].silence(node)
 
@@ -93,8 +101,7 @@ class Rig:
 
     def controller(self, configuration: Configuration, release: Callable[[Source], Release]) -> Controller:
         name = f"{self._prefix}-{next(self._serial)}"
-        quick = configuration.model_copy(update={"lease_duration": 2000})
-        return Controller(self._cluster, RealClock(), quick, name, release=release)
+        return Controller(self._cluster, RealClock(), configuration, name, release=release)
 
     async def clean(self) -> None:
         """Take everything away and wait until it is gone."""

@@ -59,6 +59,7 @@ class Hands(Protocol):
     async def delete(self, kind: Kind, namespace: str, name: str, *, force: bool = False) -> None: ...
     async def list(self, kind: Kind, namespace: str) -> list[Json]: ...
     async def add_node(self, body: Json) -> None: ...
+    async def end(self, namespace: str, name: str, *, failed: bool) -> None: ...
     async def silence(self, node: str) -> None: ...
     async def revive(self, node: str) -> None: ...
     def controller(self, configuration: Configuration, release: Callable[[Source], Release]) -> Controller: ...
@@ -297,7 +298,7 @@ class WiredTier:
             case "edit", "queue":
                 await self.hands.patch(QUEUES, "", name, {"spec": step.with_})
             case "finish", "pod":
-                await self._end(PODS, "default", name, failed=False)
+                await self.hands.end("default", name, failed=False)
             case "delete", "pod":
                 await self.hands.delete(PODS, "default", name, force=True)
             case _:
@@ -388,8 +389,4 @@ class WiredTier:
             role = (meta.get("labels") or {}).get(names.ROLE_LABEL, "")
             wanted = not step.with_ or (role, index) == (step.with_.get("role", ""), str(step.with_["member"]))
             if wanted and pod["status"].get("phase") == "Running":
-                await self._end(PODS, spec.namespace, meta["name"], failed=step.do == "fail")
-
-    async def _end(self, kind: Kind, namespace: str, name: str, *, failed: bool) -> None:
-        phase = "Failed" if failed else "Succeeded"
-        await self.hands.patch(kind, namespace, name, {"status": {"phase": phase}}, status=True)
+                await self.hands.end(spec.namespace, meta["name"], failed=step.do == "fail")
