@@ -12,16 +12,17 @@ from tests.exploration.search import Result, explore
 
 
 def everything(states: int, seconds: float, departures: int = 99) -> Iterator[Result]:
-    """All configurations, each with its share of states and seconds."""
-    share = len(CONFIGURATIONS)
-    for configuration in CONFIGURATIONS.values():
-        yield explore(configuration, states=states // share, seconds=seconds / share, departures=departures)
+    """All configurations, each with its share of the states and seconds that those before it left over."""
+    for left, configuration in zip(range(len(CONFIGURATIONS), 0, -1), CONFIGURATIONS.values(), strict=True):
+        result = explore(configuration, states=states // left, seconds=seconds / left, departures=departures)
+        states, seconds = states - result.states, seconds - result.seconds
+        yield result
 
 
 def mutants(seconds: float = 60.0) -> Iterator[tuple[str, str, Result]]:
     """Every mutant's name, the promise that it must break, and what was found until it broke one."""
     for name, (make, where, promise) in MUTANTS.items():
-        yield name, promise, explore(CONFIGURATIONS[where], make, seconds=seconds, first=True)
+        yield name, promise, explore(where, make, seconds=seconds, first=True)
 
 
 def main() -> int:

@@ -32,13 +32,19 @@ Json = dict[str, Any]
 
 
 class Configuration(Struct, frozen=True):
-    """A cluster at its beginning, how often each disturbance may come, and how many writes may be on their way at once."""
+    """A cluster at its beginning, and how often each disturbance may come.
+
+    ``most`` writes are on their way at once. ``holds``: what may be held up. ``standby``: whether a second process mirrors
+    the cluster from the beginning, to lead when the first does not; else its successor is started then.
+    """
 
     name: str
     about: str
     objects: list[tuple[Kind, str, Json]]
     disturbances: dict[str, int]
     most: int = 1
+    holds: tuple[str, ...] = ("answer", "request", "watch", "decision", "process", "cluster")
+    standby: bool = False
     solo_priority: int = 0
 
 
@@ -69,9 +75,10 @@ CONFIGURATIONS = {
     for one in (
         Configuration(
             "job",
-            "a Job and a group of one; controllers die, are replaced while they live, and lose answers",
+            "a Job and a group of one; controllers die, are replaced by a stand-by while they live, and lose answers",
             _cluster(_job(), _SOLO),
             {"crash": 1, "takeover": 1, "timeout": 1},
+            standby=True,
         ),
         Configuration(
             "suspended",
@@ -139,6 +146,7 @@ CONFIGURATIONS = {
             _cluster(_job(), _SOLO),
             {"requeue": 1, "refuse": 1, "crash": 1, "takeover": 1, "timeout": 1},
             most=2,
+            standby=True,
         ),
     )
 }

@@ -36,10 +36,14 @@ class Proc(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything. ``lost`` are requests whose answer nobody awaits; ``left`` how often each disturbance may still come."""
+    """Everything. ``standby`` is the mind of a process that mirrors and does not lead, -1 when there is none.
+
+    ``lost`` are requests whose answer nobody awaits; ``left`` how often each disturbance may still come.
+    """
 
     cluster: int
     procs: tuple[Proc, ...]
+    standby: int
     lost: tuple[int, ...]
     held: frozenset[Actor]
     left: tuple[int, ...]
@@ -62,7 +66,8 @@ class Explorer:
         cluster = self.parts.start(self.configuration.objects)
         begun = self.parts.begins(cluster, 1)
         proc = Proc(begun.mind, _QUIET, ())
-        return State(cluster, (proc,), (), frozenset(), tuple(self.configuration.disturbances.values()))
+        standby = self.parts.begins(cluster, 0).mind if self.configuration.standby else -1
+        return State(cluster, (proc,), standby, (), frozenset(), tuple(self.configuration.disturbances.values()))
 
     def leader(self, state: State) -> Proc | None:
         """The process that holds the Lease."""
@@ -117,8 +122,10 @@ class Explorer:
         found: list[tuple[Move, int]] = []
         if free is not None:
             actor, move = free
-            found += [(move, 0), (("hold", *actor), 1)]
-            if actor[0] in _OF_PROCESS:
+            found.append((move, 0))
+            if actor[0] in self.configuration.holds:
+                found.append((("hold", *actor), 1))
+            if "process" in self.configuration.holds and actor[0] in _OF_PROCESS:
                 found.append((("hold", "process", actor[1]), 1))
         elif state.held:
             found.append((("wake",), 0))
@@ -238,7 +245,7 @@ class Explorer:
         return self._shown(state, done.cluster, done.events)
 
     def _shown(self, state: State, cluster: int, events: tuple[tuple[int, int], ...]) -> State:
-        """The cluster is another; all watches will tell."""
+        """The cluster is another; all watches will tell, those of a stand-by at once."""
         if not events:
             return state._replace(cluster=cluster)
         procs = []
@@ -247,7 +254,10 @@ class Explorer:
             for kind, event in events:
                 streams[kind] = (*streams[kind], event)
             procs.append(proc._replace(streams=tuple(streams)))
-        return self._tidy(state._replace(cluster=cluster, procs=tuple(procs)))
+        standby = state.standby
+        for _, event in events if standby >= 0 else ():
+            standby = self.parts.takes(standby, "see", event).mind
+        return self._tidy(state._replace(cluster=cluster, procs=tuple(procs), standby=standby))
 
     def _takes(self, state: State, number: int, proc: Proc, verb: str, *what: int) -> State:
         """A process takes an input; one that learns that another leads is gone."""
@@ -271,8 +281,11 @@ class Explorer:
     def _begun(self, state: State) -> State:
         fence = self.fence(state) + 1
         state = self._happens(state, ("acquire", str(fence)))
-        begun = self.parts.begins(state.cluster, fence)
-        return state._replace(procs=(*state.procs, Proc(begun.mind, _QUIET, ())))
+        if state.standby >= 0:
+            begun = self.parts.takes(state.standby, "lead", fence, state.cluster)
+        else:
+            begun = self.parts.begins(state.cluster, fence)
+        return state._replace(procs=(*state.procs, Proc(begun.mind, _QUIET, ())), standby=-1)
 
     def _gone(self, state: State, number: int) -> State:
         """A process is no more; what it had sent may still arrive."""

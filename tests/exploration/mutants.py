@@ -15,6 +15,7 @@ from queuectl.contract.foreign import JOBS
 from queuectl.control import muster
 from queuectl.control.release import Intent, Release
 from queuectl.control.steps import Step, Write, on_pod
+from tests.exploration.configurations import CONFIGURATIONS, Configuration
 
 
 class WithoutRecord(Release):
@@ -68,10 +69,16 @@ def _without(write: Write, *preconditions: str) -> Write:
     return structs.replace(write, body={**write.body, "metadata": meta})
 
 
-MUTANTS: dict[str, tuple[Callable[..., Release], str, str]] = {
-    "without the record": (WithoutRecord, "job", "P1"),
-    "without the version": (WithoutVersion, "people", "R1"),
-    "without the fence": (WithoutFence, "late arrival", "P2"),
-    "without the owner's identity": (WithoutIdentity, "replaced", "S1"),
+def _only(name: str, *disturbances: str, holds: tuple[str, ...] = ()) -> Configuration:
+    """A configuration with these disturbances, and little or nothing held up: the shortest way to what a mutant breaks."""
+    return structs.replace(CONFIGURATIONS[name], disturbances=dict.fromkeys(disturbances, 1), holds=holds)
+
+
+MUTANTS: dict[str, tuple[Callable[..., Release], Configuration, str]] = {
+    "without the record": (WithoutRecord, _only("job"), "P1"),
+    "without the version": (WithoutVersion, _only("people", "hold"), "R1"),
+    "without the fence": (WithoutFence, _only("late arrival", "arrive", "takeover", holds=("request",)), "P2"),
+    "without the fence, after a crash": (WithoutFence, _only("late arrival", "arrive", "crash"), "P2"),
+    "without the owner's identity": (WithoutIdentity, _only("replaced", "requeue", "replace-job"), "S1"),
 }
-"""Each with the configuration in which it is found out, and the promise that it breaks there."""
+"""Each with a configuration in which it is found out, and the promise that it breaks there."""

@@ -13,6 +13,7 @@ from msgspec import json
 
 from queuectl.contract.foreign import Kind
 from queuectl.control import ports
+from queuectl.control.loop import RELEASED_BY
 from queuectl.control.ports import ClusterError, NotFound
 from queuectl.control.release import Release
 from queuectl.control.source import KINDS, Source
@@ -101,6 +102,7 @@ class Parts:
         self._make, self._most = make, most
         self._outcomes: dict[tuple[int, Action | int], Outcome] = {}
         self._moved: dict[tuple[int, tuple[Any, ...]], Moved] = {}
+        self._warm: dict[int, Process] = {}  # the last one, which often takes the next input too: no need to thaw it
         self._at_rest: dict[tuple[int, int], tuple[str, ...]] = {}
         self.unknown, self.refused = self.answer(None, UNKNOWN), self.answer(None, REFUSED)
 
@@ -191,33 +193,49 @@ class Parts:
     # ---- processes
 
     def begins(self, cluster: int, fence: int) -> Moved:
-        """A process that was just started, has read everything, and leads."""
+        """A process that was just started and has read everything; with a fence, it leads."""
         key = (-1, (cluster, fence))
         if key not in self._moved:
-            process = Process(self._make, fence, self._most)
+            process = Process(self._make, self._most)
             for kind in KINDS:
-                bodies = self.clusters[cluster].all(kind.plural)
-                process.reads(kind, [json.decode(json.encode(body), type=kind.type) for body in bodies])
-            process.leads()
+                process.reads(kind, self._listed(cluster, kind))
+            if fence:
+                process.leads(fence)
             self._moved[key] = self._settle(process)
         return self._moved[key]
 
+    def _listed(self, cluster: int, kind: Kind) -> list[Any]:
+        """All objects of a kind, decoded anew."""
+        return [json.decode(json.encode(body), type=kind.type) for body in self.clusters[cluster].all(kind.plural)]
+
     def takes(self, mind: int, verb: str, *what: int) -> Moved:
-        """What a process does with an input: ``see`` an event; ``answer`` of a write, with what was read back; ``decide`` now."""
+        """What a process does with an input (see ``give``)."""
         key = (mind, (verb, *what))
         found = self._moved.get(key)
         if found is None:
-            process = thaw(self.minds[mind].frozen)
-            match verb:
-                case "see":
-                    seen = self.events[what[0]]
-                    process.sees(seen.kind, seen.verb, json.decode(seen.body, type=seen.kind.type))
-                case "answer":
-                    process.actuator.answered(self.writes[what[0]], self.said(what[1]), self.said(what[2]))
-                case _:
-                    process.decides(what[0])
+            process = self._warm.pop(mind, None) or thaw(self.minds[mind].frozen)
+            self.give(process, verb, *what)
             found = self._moved[key] = self._settle(process)
+            self._warm = {found.mind: process}
         return found
+
+    def give(self, process: Process, verb: str, *what: int) -> None:
+        """An input: ``see`` an event; the ``answer`` to a write, with what was read back; ``decide`` now; ``lead`` a cluster.
+
+        A new leader reads anew what releases rest on; everything else it has seen.
+        """
+        match verb:
+            case "see":
+                seen = self.events[what[0]]
+                process.sees(seen.kind, seen.verb, json.decode(seen.body, type=seen.kind.type))
+            case "answer":
+                process.actuator.answered(self.writes[what[0]], self.said(what[1]), self.said(what[2]))
+            case "decide":
+                process.decides(what[0])
+            case _:
+                for kind in RELEASED_BY:
+                    process.reads(kind, self._listed(what[1], kind))
+                process.leads(what[0])
 
     def _settle(self, process: Process) -> Moved:
         sent = []

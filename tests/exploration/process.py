@@ -66,8 +66,7 @@ class Bell:
 class Holder:
     """Leadership as the loop asks for it."""
 
-    def __init__(self, fence: int) -> None:
-        self.fence = fence
+    fence = 0
 
 
 class Flying:
@@ -194,12 +193,12 @@ class Process(Controller):
     _decision = 0
     revision = 0
 
-    def __init__(self, make: Callable[[Source], Release], fence: int, most: int) -> None:
+    def __init__(self, make: Callable[[Source], Release], most: int) -> None:
         self.engine = Engine(SETTINGS)
         self.source = Source()
         self.release = make(self.source)
         self.actuator: Desk = Desk(self.source, self.release, self.observe, most)
-        self.leadership: Any = Holder(fence)
+        self.leadership: Any = Holder()
         self.leading = False
         self.wake_at: int | None = None
         self._looked: dict[str, float] = {}
@@ -223,8 +222,9 @@ class Process(Controller):
             if changes := self.source.gone(kind, uid):
                 self.observe(changes)
 
-    def leads(self) -> None:
+    def leads(self, fence: int) -> None:
         """The fence holds, and what releases rest on was read anew."""
+        self.leadership.fence = fence
         self.leading = True
         self.source.touched.update(self.source.groups)
         self._wake.set()
@@ -265,7 +265,7 @@ class Process(Controller):
         )
         listed = (
             (source.pods, [[gang, list(members)] for gang, members in sorted(source.members.items())]),
-            (source.groups, source.jobs, source.underived, source.invalid, source.touched, source.queues),
+            (source.groups, source.owners, source.underived, source.invalid, source.touched, source.queues),
             (_pairs(source._named), _pairs(source._awaited), source._gangs, source._crews),
             [[gang, _fields(tally)] for gang, tally in sorted(source._tallies.items())],
             (sorted(source._departed), _pairs(source.problems), source._occupants),

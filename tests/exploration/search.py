@@ -117,18 +117,18 @@ class _Search:
             while stack and not over:
                 number = stack.pop()
                 if self._next[number] == _UNKNOWN and self._cost[number] == level:
-                    self._expand(number, stack, later)
+                    self._expand(number, stack, later if level < departures else None)
                 count += 1
                 late = count % _LOOK == 0 and time.monotonic() > until
-                over = late or len(self._states) >= states or bool(first and result.faults)
+                over = late or result.states >= states or bool(first and result.faults)
             if over:
                 break
             result.departures = level
-            result.exhausted = not later
-            over = not later or level == departures
+            result.exhausted = not later and level < departures
+            over = not later
             stack, later, level = later, [], level + 1
         self._circles()
-        result.states, result.depth = len(self._states), max(self._depth)
+        result.depth = max(self._depth)
         result.clusters, result.processes = len(self._explorer.parts.clusters), len(self._explorer.parts.minds)
         result.seconds = time.monotonic() - started
 
@@ -146,24 +146,29 @@ class _Search:
             self._reached[number], self._cost[number], self._depth[number] = (before, move), cost, depth
         return number
 
-    def _expand(self, number: int, stack: list[int], later: list[int]) -> None:
+    def _expand(self, number: int, stack: list[int], later: list[int] | None) -> None:
+        """Follow all moves from a state; those that cost a departure only if there is a ``later``."""
+        self.result.states += 1
         explorer, state, cost = self._explorer, self._states[number], self._cost[number]
         choices = explorer.choices(state)
         prompt = choices[0][0] if choices and choices[0][1] == 0 and choices[0][0][0] != "late" else None
         self._next[number] = _OVER
         if self._depth[number] >= _LONGEST:
-            self._fault("L3: the run does not end", number, None)
+            if not state.held:
+                self._fault("L3: the run does not end", number, None)
             return
         if explorer.rests(prompt):
             self._at_rest(number, state, over=prompt is None)
         for move, extra in reversed(choices):  # the prompt one last, so that it is followed first
+            if extra and later is None:
+                continue
             after, faults = explorer.after(state, move)
             self.result.transitions += 1
             known = self._put(after, number, move, cost + extra)
             for fault in faults:
                 self._fault(fault, number, move)
             if self._next[known] == _UNKNOWN and self._cost[known] == cost + extra:
-                (later if extra else stack).append(known)
+                (later if extra and later is not None else stack).append(known)
             if move is prompt:
                 self._next[number] = known
 
@@ -175,14 +180,14 @@ class _Search:
             self._fault(fault, number, None)
 
     def _circles(self) -> None:
-        """Prompt runs that never end."""
+        """Prompt runs that never end, though nothing is held up: what is held up goes on at some time."""
         seen: dict[int, int] = {}
         for start in range(len(self._states)):
             number = start
             while number >= 0 and number not in seen:
                 seen[number] = start
                 number = self._next[number]
-            if number >= 0 and seen[number] == start:
+            if number >= 0 and seen[number] == start and not self._states[number].held:
                 self._fault("L3: the run goes round in a circle", number, None)
 
     def _fault(self, text: str, number: int, move: Move | None) -> None:
