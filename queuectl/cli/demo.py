@@ -6,10 +6,12 @@ import asyncio
 import gc
 import itertools
 import logging
+import os
 import re
 import signal
 import sys
 import time
+import webbrowser
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -70,6 +72,11 @@ class Result(Report, kw_only=True):
     help="Play a job trace instead (see `queuectl replay`).",
 )
 @click.option("--listen", default=f"{HOST}:{PORT}", metavar="HOST:PORT", help=f"[default: {HOST}:{PORT}]")
+@click.option(
+    "--browser/--no-browser",
+    default=None,
+    help="Open the dashboard.  [default: where there is a desktop to open it on]",
+)
 @click.option("--once", is_flag=True, help="One day (or the trace), as fast as it goes, until all has ended.")
 @click.option("--json", "as_json", is_flag=True, help="With --once: the result as one line of JSON.")
 def command(
@@ -80,6 +87,7 @@ def command(
     trace: Path | None,
     listen: str,
     *,
+    browser: bool | None,
     once: bool,
     as_json: bool,
 ) -> None:
@@ -105,7 +113,7 @@ def command(
             result = runner.run(_once(workload))
             render.out(msgspec.json.encode(result).decode() if as_json else _sentences(result))
         else:
-            runner.run(_live(workload, host, port))
+            runner.run(_live(workload, host, port, browser=_desktop() if browser is None else browser))
 
 
 class Workload(msgspec.Struct, frozen=True):
@@ -234,7 +242,13 @@ def _sentences(result: Result) -> str:
 # ---- live
 
 
-async def _live(workload: Workload, host: str, port: int) -> None:
+def _desktop() -> bool:
+    """Whether a person sits at a screen that can show a browser; a text browser would take the terminal away."""
+    screen = sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return screen and sys.stderr.isatty()
+
+
+async def _live(workload: Workload, host: str, port: int, *, browser: bool) -> None:
     """Until Ctrl-C."""
     clock = VirtualClock(START + round(workload.opening * 1000))
     loop = asyncio.get_running_loop()
@@ -260,6 +274,8 @@ async def _live(workload: Workload, host: str, port: int) -> None:
                     raise Problem(
                         f"cannot listen on {host}:{port}: {problem.strerror or problem}", "choose another: --listen"
                     ) from None
+                if browser:
+                    webbrowser.open(where.url)
                 screen = stack.enter_context(Screen(list(_links(where.url, str(where.kubeconfig), host, port))))
                 async with asyncio.TaskGroup() as group:
                     group.create_task(controller.run(), name="controller")

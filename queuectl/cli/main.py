@@ -34,6 +34,8 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         command: click.Command = importlib.import_module(VERBS[cmd_name][0]).command
+        # click's mark for lines that are kept as they are, which docstrings can only spell out.
+        command.help = (command.help or "").replace("\\b\n", "\b\n")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - likewise

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
     "--listen",
     default=f"{HOST}:{PORT}",
     metavar="HOST:PORT",
-    help=f"Health, metrics and JSON API; they have no login.  [default: {HOST}:{PORT}]",
+    help=f"Dashboard, JSON API, metrics and health; they have no login.  [default: {HOST}:{PORT}]",
 )
 @click.option("--identity", metavar="NAME", help="Must be new for every process.  [default: host name and a UUID]")
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", help="Of stderr.  [default: json]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Self
@@ -61,14 +62,15 @@ class Picture(Struct, frozen=True):
 
 
 class Screen:
-    """Draws a picture four times a second, in a thread of its own, until left."""
+    """Draws a picture four times a second, in a thread of its own, until left; where there is no terminal only the links."""
 
     def __init__(self, links: Sequence[str]) -> None:
         """``links``: lines below the picture, on what else can be tried."""
         self._links = links
         self._picture: Picture | None = None
-        self._live = Live(
-            get_renderable=self._draw, console=Console(stderr=True), refresh_per_second=4, transient=False
+        console = Console(stderr=True)
+        self._live = (
+            Live(get_renderable=self._draw, console=console, refresh_per_second=4) if console.is_terminal else None
         )
 
     def show(self, picture: Picture) -> None:
@@ -76,11 +78,15 @@ class Screen:
         self._picture = picture
 
     def __enter__(self) -> Self:
-        self._live.start()
+        if self._live is not None:
+            self._live.start()
+        else:
+            sys.stderr.writelines(f"{link}\n" for link in self._links)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        if self._live is not None:
+            self._live.stop()
 
     def _draw(self) -> Group:
         picture = self._picture

@@ -66,6 +66,13 @@ def test_every_verb_has_help_that_begins_as_the_overview_says(verb: str) -> None
     assert described == []
 
 
+def test_examples_stand_in_lines_of_their_own() -> None:
+    """The mark that keeps them is not shown."""
+    for verb in VERBS:
+        assert "\\b" not in invoke(verb, "--help").out
+    assert "\n  queuectl demo --once --json\n" in invoke("demo", "--help").out
+
+
 def test_as_a_module_and_as_a_plugin() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "queuectl.cli.main", "version"], capture_output=True, text=True, check=True
