@@ -130,7 +130,7 @@ async def test_every_verb_works_on_the_live_demo(tmp_path: Path) -> None:
         "--nodes",
         "8x8",
         "--speed",
-        "30",
+        "5",
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=environment,
@@ -159,7 +159,7 @@ async def test_every_verb_works_on_the_live_demo(tmp_path: Path) -> None:
             return []
 
     try:
-        gangs = await eventually(running, 30, "a gang to run")
+        gangs = await eventually(running, 60, "a gang to run")
         name, namespace = gangs[0]["metadata"]["name"], gangs[0]["metadata"]["namespace"]
         assert "research" in await verb("get", "queues")
         assert "gpu-007" in await verb("get", "nodes")
@@ -177,10 +177,10 @@ async def test_every_verb_works_on_the_live_demo(tmp_path: Path) -> None:
                 found = await reply.json()
             return reply.status == 404 or found["round"] >= 2 or found["phase"] in ("Evicting", "Pending", "Finished")
 
-        await eventually(asked_again, 20, "the gang to be given back")
+        await eventually(asked_again, 60, "the gang to be given back")
     finally:
         process.send_signal(signal.SIGINT)
-        _, err = await asyncio.wait_for(process.communicate(), 20)
+        _, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, err.decode()
     assert "Traceback" not in err.decode()
     assert os.listdir(tmp_path) == []
