@@ -16,7 +16,7 @@ from hashlib import blake2b
 from types import FunctionType
 from typing import Any
 
-from msgspec import json, structs
+from msgspec import Struct, json
 
 from queuectl.contract import foreign
 from queuectl.contract.config import Configuration
@@ -175,11 +175,6 @@ class Desk(Actuator):
         if not self.outstanding[write.gang]:
             del self.outstanding[write.gang]
 
-    @property
-    def waiting(self) -> list[Write]:
-        """Writes that wait, next first."""
-        return [write for _, _, write in sorted(self._waiting, key=lambda one: one[:2])]
-
 
 class Process(Controller):
     """A controller process between two inputs."""
@@ -245,12 +240,13 @@ class Process(Controller):
         return bool(self._wake.rung)
 
     def digest(self) -> bytes:
-        """Equal for processes that will do the same from here on. Some 0.3 ms.
+        """Equal for processes that will do the same from here on. Some 0.2 ms.
 
         What the engine derives (usage, rows, lines) follows from the facts and memories that are listed here.
         """
-        source, release, desk = self.source, self.release, self.actuator
-        state, backlog = self.engine._state, self.engine._backlog
+        engine, state, backlog, desk = self.engine, self.engine._state, self.engine._backlog, self.actuator
+        mirror = {name: value for name, value in vars(self.source).items() if name not in ("_shapes", "members")}
+        release = {name: value for name, value in vars(self.release).items() if name != "_view"}
         batches = sorted(
             (
                 [offer.order for offer in batch.offers],
@@ -264,17 +260,12 @@ class Process(Controller):
             for batch, _ in held.values()
         )
         listed = (
-            (source.pods, [[gang, list(members)] for gang, members in sorted(source.members.items())]),
-            (source.groups, source.owners, source.underived, source.invalid, source.touched, source.queues),
-            (_pairs(source._named), _pairs(source._awaited), source._gangs, source._crews),
-            [[gang, _fields(tally)] for gang, tally in sorted(source._tallies.items())],
-            (sorted(source._departed), _pairs(source.problems), source._occupants),
+            *(mirror[name] for name in sorted(mirror)),
             [
-                [gang, intent.admit, intent.generation, _texts(intent.asked)]
-                for gang, intent in sorted(release.intents.items())
-            ],
-            (release.extras, release.withdrawals, _texts(release._accepted.items()), release._now),
-            [_fields(standing) for _, standing in sorted(state.gangs.items())],
+                [gang, list(members)] for gang, members in sorted(self.source.members.items())
+            ],  # in which order they came
+            *(release[name] for name in sorted(release)),
+            list(state.gangs.values()),
             (
                 state.changed,
                 state.dirty,
@@ -283,28 +274,41 @@ class Process(Controller):
                 state.branches.queues,
                 state._occupants,
             ),
-            (self.engine._now, self.engine._fresh, self.engine._stuck, self.engine._told, batches, backlog.stirred),
-            (_writes(desk.waiting), _texts(desk.ledger.targets), dict(desk.outstanding), desk.flying),
-            (self._going, self.leadership.fence, self.leading, self.woken, self.wake_at, desk.fenced is not None),
+            (engine._now, engine._fresh, engine._stuck, engine._told, batches, backlog.stirred),
+            ([write for _, _, write in sorted(desk._waiting, key=lambda one: one[:2])], desk.ledger.targets),
+            (dict(desk.outstanding), desk.flying, desk.fenced is not None),
+            (self._going, self.leadership.fence, self.leading, self.woken, self.wake_at),
         )
-        return blake2b(json.encode(listed, order="deterministic", enc_hook=repr), digest_size=16).digest()
+        return blake2b(b"\n".join(map(_encoded, listed)), digest_size=16).digest()
 
 
-def _pairs(table: dict[Any, Any]) -> list[tuple[str, Any]]:
-    return sorted(((repr(key), value) for key, value in table.items()), key=lambda pair: pair[0])
+def _encoded(value: object) -> bytes:
+    try:
+        return json.encode(value, order="deterministic", enc_hook=_opened)
+    except TypeError:  # it does not sort keys that are no texts, nor what cannot be compared
+        return json.encode(_plain(value), order="deterministic")
 
 
-def _texts(things: Any) -> list[str]:
-    return sorted(map(repr, things))
+def _opened(value: object) -> object:
+    return value.__name__ if isinstance(value, type) else vars(value)
 
 
-def _fields(thing: Any) -> dict[str, Any]:
-    """A Struct with the tables in it as lists: their keys may be numbers, which the encoder does not sort."""
-    return {name: _pairs(value) if isinstance(value, dict) else value for name, value in structs.asdict(thing).items()}
-
-
-def _writes(writes: list[Write]) -> list[Any]:
-    return [(write.step, write.target, write.body, write.round, write.member) for write in writes]
+def _plain(value: object) -> object:
+    """A value as lists and what the encoder knows, sorted where its order means nothing."""
+    match value:
+        case None | bool() | int() | str() | float():
+            return value
+        case dict():
+            pairs = {_encoded(key).decode(): _plain(one) for key, one in value.items()}
+            return [[key, pairs[key]] for key in sorted(pairs)]
+        case set() | frozenset():
+            return sorted(_encoded(one).decode() for one in value)
+        case list() | tuple():
+            return [_plain(one) for one in value]
+        case Struct():
+            return [_plain(getattr(value, name)) for name in value.__struct_fields__]
+        case _:
+            return _plain(_opened(value))
 
 
 # ---- freezing
