@@ -135,9 +135,9 @@ CONFIGURATIONS = {
         ),
         Configuration(
             "late arrival",
-            "a group of one with priority arrives while controllers change",
+            "a group of one with priority arrives while controllers change and a PodGroup is deleted",
             _cluster(_job()),
-            {"arrive": 1, "crash": 1, "takeover": 1, "timeout": 1},
+            {"arrive": 1, "crash": 1, "takeover": 1, "timeout": 1, "delete-group": 1},
             solo_priority=10,
         ),
         Configuration(

@@ -144,8 +144,14 @@ def _template(state: Snapshot, group: Json) -> int:
 
 
 def remember(notes: dict[str, object], stored: Stored) -> None:
-    """Keep the admission of a PodGroup that is deleted: releases that were on their way are still its own."""
-    if stored.kind.plural == "podgroups" and stored.verb == "DELETED" and _admission(stored.object):
+    """Keep the admission of a PodGroup that is deleted: releases that were on their way are still its own.
+
+    Of its successor nothing was admitted yet: a Job that is suspended counts as queued so, whenever that was done.
+    """
+    if stored.kind.plural != "podgroups" or stored.verb != "DELETED":
+        return
+    notes |= {key: "waiting" for key in notes if key.startswith("suspended/")}
+    if _admission(stored.object):
         meta = stored.object["metadata"]
         reduced = {key: meta[key] for key in ("name", "ownerReferences") if key in meta}
         notes[f"grave/{meta['uid']}"] = {"metadata": reduced, "status": {"admission": _admission(stored.object)}}
