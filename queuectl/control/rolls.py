@@ -15,7 +15,7 @@ from queuectl.contract import translate
 from queuectl.contract.foreign import Custom, Job
 from queuectl.contract.owners import JOB, pod_group_name
 from queuectl.contract.shapes import Shapes
-from queuectl.control.mirror import Classes, Tally, Tracked
+from queuectl.control.mirror import Classes, Tally, Tracked, older
 from queuectl.model.changes import Change, GangGone, GangSeen, MemberGone, MemberSeen
 from queuectl.model.gangs import Gang
 
@@ -137,6 +137,12 @@ class Rolls:
         meta = group.metadata
         name = (meta.namespace, meta.name)
         before, namesake = self.groups.get(meta.uid), self._named.get(name)
+        if namesake not in (None, meta.uid):
+            other = self.groups[namesake]
+            if older(meta.resource_version, other.metadata.resource_version):
+                # The answer to a write of ours told of its successor, and overtook what the watch had still to tell of it.
+                yield from self._group_gone(meta.uid)
+                return
         self.groups[meta.uid] = group
         self._named[name] = meta.uid
         yield from self._refresh(meta.uid)
