@@ -151,6 +151,16 @@ CONFIGURATIONS = {
     )
 }
 
+# Known not to hold (P2): a release of which nobody knows whether it was carried out, its PodGroup deleted, the place given
+# to another, and then the API server carries it out after all.
+LINGERING = Configuration(
+    "lingering",
+    "a PodGroup written by hand is deleted while a release of its pod lingers in the API server",
+    _cluster(*_BAND),
+    {"timeout": 1, "delete-group": 1, "arrive": 1},
+    holds=(),
+)
+
 
 def disturbances(configuration: Configuration, state: Snapshot, left: set[str]) -> Iterator[Action]:
     """What people may do to the cluster now, of those disturbances that are left."""
