@@ -15,22 +15,20 @@ def core_request(standing: Standing) -> tuple[Request, tuple[tuple[int, ...], ..
     Equal shapes are one group, unless their role must or should stay together by itself. Every shape must be known.
     """
     gang = standing.seen
-    filler = standing.filler()
-    groups: dict[tuple[object, ...], list[int]] = {}
-    kinds: dict[tuple[object, ...], Group] = {}
-    for slot in standing.core():
-        if slot in standing.closed or slot in standing.charges:
-            continue
-        role, shape = standing.role_of(slot), standing.shape_of(slot, filler.get(slot))
-        if role is None or shape is None:
+    groups: dict[tuple[Shape, str], tuple[Role, list[int]]] = {}
+    for role, shape, slots in standing.vacant():
+        if shape is None:
             continue  # readiness holds the gang back until every shape is known
         own = role.required is not None or role.preferred is not None
-        kind = (shape, role.name if own else "")
-        groups.setdefault(kind, []).append(slot)
-        kinds[kind] = Group(shape, len(groups[kind]), role.required, role.preferred)
-    held = [slot for slot in standing.core() if slot in standing.charges]
-    anchor = standing.charges[held[0]].node if held and gang.required is not None else None
-    return Request(tuple(kinds.values()), gang.required, anchor), tuple(tuple(slots) for slots in groups.values())
+        groups.setdefault((shape, role.name if own else ""), (role, []))[1].extend(slots)
+    wanted = tuple(
+        Group(shape, len(slots), role.required, role.preferred) for (shape, _), (role, slots) in groups.items()
+    )
+    held = None
+    if standing.charges and gang.required is not None:
+        held = next((slot for slot in standing.core() if slot in standing.charges), None)
+    anchor = None if held is None else standing.charges[held].node
+    return Request(wanted, gang.required, anchor), tuple(tuple(sorted(slots)) for _, slots in groups.values())
 
 
 def single_request(standing: Standing, slot: int, shape: Shape) -> Request | None:

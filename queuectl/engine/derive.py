@@ -100,7 +100,7 @@ def phase(standing: Standing) -> Phase:
         return Phase.RUNNING if any(member.stage in LIVE for member in standing.members.values()) else Phase.PENDING
     core = [slot for slot in standing.core() if slot not in standing.closed]
     filler = standing.filler()
-    stages = [filler[slot].stage if slot in filler else Stage.GATED for slot in core]
+    stages = [filler[slot].stage if slot in filler else Stage.GATED for slot in (core if filler else core[:1])]
     if standing.placed is None and any(stage is Stage.GATED for stage in stages):
         return Phase.PENDING
     if standing.assumed is not None:
@@ -115,15 +115,8 @@ def phase(standing: Standing) -> Phase:
 
 def need(standing: Standing) -> Amounts:
     """What a gang that waits asks for: the slots of its core that it does not hold yet, as far as their shape is known."""
-    filler = standing.filler()
-    members: dict[int, tuple[Shape, int]] = {}  # by identity: a template's slots are many, and hashing shapes costs
-    for slot in standing.core():
-        if slot in standing.closed or slot in standing.charges:
-            continue
-        shape = standing.shape_of(slot, filler.get(slot))
-        if shape is not None:
-            members[id(shape)] = shape, members.get(id(shape), (shape, 0))[1] + 1
     total: Amounts = ()
-    for shape, count in members.values():
-        total = plus(total, times(shape.requests, count))
+    for _, shape, slots in standing.vacant():
+        if shape is not None:
+            total = plus(total, times(shape.requests, len(slots)))
     return total

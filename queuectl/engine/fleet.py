@@ -1,8 +1,8 @@
 """The nodes: one row each, one column a resource, and the one ledger of what is used on them.
 
 Usage is kept by node *name*, so a charge may come before its node and outlive it; rows exist only for nodes that were
-seen. The ledger counts in exact integers, however large; columns show them within a bound. Everything that changes a row
-is noted in ``touched``, so that derived tables catch up instead of starting over.
+seen. The ledger counts in exact integers, however large; columns show them within a bound. ``touched`` holds when each row
+changed last, so that derived tables catch up instead of starting over.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from queuectl.model.topology import DEFAULT_LEVELS, Level, Node, Tree, arrange, 
 Column = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# A reader this far behind recomputes its table anyway, so older notes are worth nothing (rows × this).
-_NOTES_PER_ROW = 4
 BOUND = 2**62  # columns stay within ± this: amounts near 2^63, which anybody may ask for, must not wrap them around
 
 
@@ -41,8 +39,10 @@ class Fleet:
         self.era = 0  # rows renumbered
         self.edition = 0  # labels or taints of some node changed: masks are void
         self.revision = 0  # some node was changed by the cluster, not by a charge
-        self.touched: list[int] = []
+        self.ticks = 0  # counts the changes of rows; only ever compared
+        self.touched: Column = np.zeros(0, np.int64)  # per row, ``ticks`` at its last change
         self.gained: set[str] = set()  # nodes with more room than before, until a decision has looked at them
+        self._has: dict[str, dict[str, int]] = {}  # node -> allocatable, to look up in
         self._stale = True
 
     def see(self, node: Node) -> None:
@@ -51,6 +51,7 @@ class Fleet:
         if old == node:
             return
         self.nodes[node.name] = node
+        self._has[node.name] = dict(node.allocatable)
         self.revision += 1
         self.gained.add(node.name)
         for name, amount in node.allocatable:
@@ -72,6 +73,7 @@ class Fleet:
     def lose(self, name: str) -> None:
         """A node is gone; what is charged to its name stays until its pods are gone too."""
         if (old := self.nodes.pop(name, None)) is not None:
+            del self._has[name]
             self._shrink(old)
             self.revision += 1
             self.gained.discard(name)
@@ -91,19 +93,15 @@ class Fleet:
         ``undo`` takes back a trial: nobody has gained anything by it.
         """
         used = self.used.setdefault(name, {})
-        row = self.row.get(name)
+        row, has = self.row.get(name), self._has.get(name, {})
         for resource, amount in requests:
-            before = used.get(resource, 0)
-            total = before + amount * count
+            total = used.get(resource, 0) + amount * count
             if total:
                 used[resource] = total
             else:
                 used.pop(resource, None)
             if row is not None and (column := self.free.get(resource)) is not None:
-                if before <= BOUND >= total:
-                    column[row] -= amount * count
-                else:
-                    column[row] = _free(int(self.allocatable[resource][row]), total)
+                column[row] = _free(has.get(resource, 0), total)
         if not used:
             del self.used[name]
         if row is not None:
@@ -113,17 +111,16 @@ class Fleet:
 
     def fits(self, name: str, requests: Amounts, count: int = 1) -> bool:
         """Whether a seen node has room for ``count`` times ``requests`` now."""
-        node = self.nodes.get(name)
-        if node is None:
+        if name not in self.nodes:
             return False
-        allocatable, used = dict(node.allocatable), self.used.get(name, {})
+        allocatable, used = self._has[name], self.used.get(name, {})
         return all(
             used.get(resource, 0) + amount * count <= allocatable.get(resource, 0) for resource, amount in requests
         )
 
     def holds(self, name: str, requests: Amounts) -> int:
         """How many times a seen node has room for ``requests``, which must not be empty, now. O(resources)."""
-        allocatable, used = dict(self.nodes[name].allocatable), self.used.get(name, {})
+        allocatable, used = self._has[name], self.used.get(name, {})
         free = ((allocatable.get(resource, 0) - used.get(resource, 0)) // amount for resource, amount in requests)
         return max(min(free), 0)
 
@@ -148,7 +145,7 @@ class Fleet:
         ]
         self.era += 1
         self.edition += 1
-        self.touched.clear()
+        self.touched = np.zeros(rows, np.int64)
         return True
 
     def rows_of(self, level: int, domain: int) -> range:
@@ -159,18 +156,16 @@ class Fleet:
         return range(starts[domain], starts[domain + 1])
 
     def _fill(self, row: int, node: Node) -> None:
-        used, allocatable = self.used.get(node.name, {}), dict(node.allocatable)
+        used, has = self.used.get(node.name, {}), self._has[node.name]
         for name, column in self.allocatable.items():
-            column[row] = min(allocatable.get(name, 0), BOUND)
-            self.free[name][row] = _free(int(column[row]), used.get(name, 0))
+            column[row] = min(has.get(name, 0), BOUND)
+            self.free[name][row] = _free(has.get(name, 0), used.get(name, 0))
         self.usable[row] = node.ready and not node.cordoned
         self.cordoned[row] = node.cordoned
 
     def _touch(self, row: int) -> None:
-        if len(self.touched) > _NOTES_PER_ROW * (len(self.row) + 16):
-            self.era += 1
-            self.touched.clear()
-        self.touched.append(row)
+        self.ticks += 1
+        self.touched[row] = self.ticks
 
     def _shrink(self, node: Node) -> None:
         for name, amount in node.allocatable:
@@ -181,7 +176,7 @@ class Fleet:
 
 def _free(allocatable: int, used: int) -> int:
     """What a column shows as free: exact, unless more than ``BOUND`` is used, where only that nothing is free matters."""
-    return max(allocatable - used, -BOUND)
+    return max(min(allocatable, BOUND) - used, -BOUND)
 
 
 def least(amount: int) -> int:

@@ -101,8 +101,13 @@ class Turns:
         branches.shifted.clear()
         paths: dict[str, Branch] = {}
         for queue in self._stale:
-            if (leaf := branches.branches.get(queue)) is not None and not leaf.misfits:
-                paths.update((branch.queue.name, branch) for branch in leaf.path)
+            if (leaf := branches.branches.get(queue)) is None or leaf.misfits:
+                continue
+            line = self.lines.get(queue)
+            speaks = queue in self._entry or (line is not None and line.head() is not None)
+            for branch in leaf.path:
+                if speaks or branch.queue.name in self._entry:  # without a speaker, usage alone moves nothing
+                    paths[branch.queue.name] = branch
         self._stale.clear()
         # Deepest first: an inner queue's speaker is one of its children's, which must be right by then.
         for branch in sorted(paths.values(), key=lambda one: (-len(one.path), one.queue.name)):

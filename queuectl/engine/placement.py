@@ -32,7 +32,7 @@ class Placement:
         self.rooms = Rooms(state.fleet)
         self._refused: dict[Request, Refusal] = {}
         self._last: tuple[Request, Fit, int, int] | None = (
-            None  # one pod that was placed; the fleet's notes and era then
+            None  # one pod that was placed; the fleet's ticks and era then
         )
 
     def known(self, level: str) -> bool:
@@ -67,7 +67,7 @@ class Placement:
                 names = self._fleet.tree.nodes
                 fit = Fit(tuple(tuple((names[row], count) for row, count in sorted(one.items())) for one in rows))
                 if len(request.groups) == 1 and request.groups[0].count == 1:
-                    self._last = request, fit, len(self._fleet.touched), self._fleet.era
+                    self._last = request, fit, self._fleet.ticks, self._fleet.era
                 return fit
         inside = self._inside(request, top)
         shapes = tuple(group.shape for group in request.groups)
@@ -83,12 +83,12 @@ class Placement:
         """
         if self._last is None or self._last[0] is not request:
             return None
-        _, fit, notes, era = self._last
+        _, fit, ticks, era = self._last
         fleet, name = self._fleet, fit.nodes[0][0][0]
-        alone = era == fleet.era and fleet.touched[notes:] == [fleet.row[name]]
+        alone = era == fleet.era and fleet.ticks == ticks + 1 == fleet.touched[fleet.row[name]]
         if not alone or not fleet.fits(name, request.groups[0].shape.requests):
             return None
-        self._last = request, fit, notes + 1, era
+        self._last = request, fit, ticks + 1, era
         return fit
 
     def forget(self) -> None:

@@ -26,7 +26,7 @@ def blockers(
         found.append(standing.refused)
     filler = standing.filler()
     core = standing.core()
-    shapes = [standing.shape_of(slot, filler.get(slot)) for slot in core]
+    shapes = standing.shapes()
     if standing.waiting and (have := sum(shape is not None for shape in shapes)) < len(core):
         found.append(Misfit(Reason.WAITING_FOR_MEMBERS, CountEvidence(len(core), have)))
     members = [filler[slot] for slot in core if slot in filler]

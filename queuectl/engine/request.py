@@ -18,7 +18,7 @@ class Group(Struct, frozen=True):
     preferred: str | None = None
 
 
-class Request(Struct, frozen=True):
+class Request(Struct, frozen=True, cache_hash=True):
     """What is to be placed together. ``anchor`` is a node whose domain of the required level must hold it all."""
 
     groups: tuple[Group, ...]

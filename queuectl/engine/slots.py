@@ -20,7 +20,7 @@ def match(standing: Standing) -> tuple[dict[str, int], frozenset[int]]:
     of arrival.
     """
     gang = standing.gang
-    if gang is None:
+    if gang is None or not standing.members:
         return {}, frozenset()
     table = _Table(standing)
     members = sorted(

@@ -8,6 +8,7 @@ that no fact holds yet: assumptions, moved slots, and what was already said.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
 from msgspec import Struct, field
 
@@ -163,6 +164,35 @@ class Standing(Struct, kw_only=True):
             slots.extend(range(offset, offset + role.minimum))
             offset += role.maximum
         return tuple(slots)
+
+    def vacant(self) -> list[tuple[Role, Shape | None, Sequence[int]]]:
+        """The slots of the core that nothing is charged for and that have not succeeded, with what each would be charged.
+
+        In runs of one role and one shape object, slots ascending. O(roles) while the gang has no members, else O(core).
+        """
+        found: list[tuple[Role, Shape | None, Sequence[int]]] = []
+        filler = self.filler()
+        offset = 0
+        for role in self.gang.roles if self.gang else ():
+            slots = range(offset, offset + role.minimum)
+            offset += role.maximum
+            if not (filler or self.charges or self.closed):
+                found.append((role, role.shape, slots))
+                continue
+            runs: dict[int, tuple[Shape | None, list[int]]] = {}  # by identity: a template's slots are many
+            for slot in slots:
+                if slot not in self.closed and slot not in self.charges:
+                    shape = filler[slot].shape if slot in filler else role.shape
+                    runs.setdefault(id(shape), (shape, []))[1].append(slot)
+            found.extend((role, shape, run) for shape, run in runs.values())
+        return [run for run in found if run[2]]
+
+    def shapes(self) -> list[Shape | None]:
+        """What each slot of the core is charged, or would be, slots ascending; None where nobody can tell yet."""
+        filler = self.filler()
+        if self.gang is None or not (filler or self.charges):
+            return [role.shape for role in (self.gang.roles if self.gang else ()) for _ in range(role.minimum)]
+        return [self.shape_of(slot, filler.get(slot)) for slot in self.core()]
 
     def duties(self) -> tuple[int, ...]:
         """The slots that the record promises to the core and that have not succeeded, ascending."""

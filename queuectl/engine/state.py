@@ -173,14 +173,13 @@ class State:
         """Apply the difference between what is charged and what should be; the queue is charged with the nodes."""
         queue = standing.gang.queue if standing.gang else ""
         old, same = standing.charges, queue == standing.charged_to
-        for key, charge in old.items():
-            if not same or target.get(key) != charge:
-                self.charge(standing.charged_to, charge.node, charge.shape, -1)
-        for key, charge in target.items():
-            if not same or old.get(key) != charge:
-                self.charge(queue, charge.node, charge.shape, 1)
-            if key in old and isinstance(key, int) and old[key].shape != charge.shape:
-                standing.reshaped.setdefault(key, old[key].shape.requests)
+        gone = [charge for key, charge in old.items() if not same or target.get(key) != charge]
+        come = [charge for key, charge in target.items() if not same or old.get(key) != charge]
+        self._charge_all(standing.charged_to, gone, -1)
+        self._charge_all(queue, come, 1)
+        for key, before in old.items():
+            if isinstance(key, int) and (after := target.get(key)) is not None and before.shape != after.shape:
+                standing.reshaped.setdefault(key, before.shape.requests)
         for uid, slot in standing.slot_of.items() if standing.reshaped else ():
             if standing.members[uid].stage is not Stage.GATED:
                 standing.reshaped.pop(slot, None)  # what runs is a fact, and our own pin is part of its shape
@@ -207,6 +206,18 @@ class State:
             self.charge(standing.charged_to, old.node, old.shape, -1)
         self.charge(standing.charged_to, node, charge.shape, 1)
         standing.charges[slot] = charge
+
+    def _charge_all(self, queue: str, pods: list[Charge], sign: int) -> None:
+        """Charge a gang's pods, alike ones together: O(pods) to count them, a ledger's entry for each node and shape."""
+        shapes: dict[int, tuple[Shape, dict[str, int]]] = {}  # by identity: hashing thousands costs more than it saves
+        for pod in pods:
+            _, nodes = shapes.setdefault(id(pod.shape), (pod.shape, {}))
+            nodes[pod.node] = nodes.get(pod.node, 0) + 1
+        for shape, nodes in shapes.values():
+            for node, count in nodes.items():
+                self.fleet.charge(node, shape.requests, count * sign)
+            if queue:
+                self.branches.charge(queue, shape.requests, sum(nodes.values()) * sign)
 
     def charge(self, queue: str, node: str, shape: Shape, count: int) -> None:
         """Charge ``count`` pods to a node and to a queue's path (none when ""). O(depth × resources)."""
