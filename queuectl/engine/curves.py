@@ -2,13 +2,15 @@
 
 ``f_d(k)``, the least cost of ``k`` members in domain ``d``, is the min-plus convolution of its children's curves plus what
 touching ``d`` itself costs. Costs are the objective's terms, lexicographic, packed into one integer: they add term by
-term, and comparing the integers compares the terms in order. Domains that look alike share one curve.
+term, and comparing the integers compares the terms in order. Domains that look alike share one curve, those without room
+have none, and where only the whole is asked for, parts that cannot become it any more are dropped on the way.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 from msgspec import Struct
 
 from queuectl.engine.fleet import Fleet
@@ -46,7 +48,9 @@ class Objective:
     """Packs the terms of engine.md §4: domains touched, then breakage, then leftover, each coarse to fine."""
 
     def __init__(self, levels: int) -> None:
-        self.levels = levels
+        self._shift = [
+            [_TERM * (3 * levels - 1 - kind * levels - level) for level in range(levels)] for kind in range(3)
+        ]
 
     def touch(self, level: int, free: int, installed: int, taken: int) -> int:
         """Cost of touching one domain with ``free`` of ``installed`` GPUs and taking ``taken`` of them."""
@@ -56,7 +60,7 @@ class Objective:
 
     def term(self, kind: int, level: int, value: int) -> int:
         """One term at its place: ``kind`` 0 touched, 1 breakage, 2 leftover."""
-        return value << (_TERM * (3 * self.levels - 1 - kind * self.levels - level))
+        return value << self._shift[kind][level]
 
 
 class Curves:
@@ -72,8 +76,11 @@ class Curves:
         self.whole = sum(need.count << (_FIELD * number) for number, need in enumerate(needs))
         self._curves: list[Curve] = []
         self._by_signature: dict[object, int] = {}
-        self._of: dict[tuple[int, int], int] = {}
+        self._of: dict[tuple[int, int, bool], int] = {}  # (level, domain, only the whole is asked for) -> curve
+        self._below: dict[tuple[int, int], list[tuple[int, int]]] = {}  # children with room: (domain, curve)
         self._budget = budget
+        # Of several groups, a packed state says nothing about each, so none can be dropped on the way.
+        self._alone = len(needs) == 1
 
     @property
     def exhausted(self) -> bool:
@@ -82,29 +89,56 @@ class Curves:
 
     def cost(self, level: int, domain: int) -> int | None:
         """Least cost of the whole request inside one domain, the domain itself included; None when it does not fit."""
-        return self._curves[self._curve(level, domain)].cost.get(self.whole)
+        return self._curves[self._curve(level, domain, final=self._alone)].cost.get(self.whole)
 
     def rows(self, level: int, domain: int) -> list[dict[int, int]]:
         """The placement behind ``cost``: per group, row -> members."""
         found: list[dict[int, int]] = [{} for _ in self._needs]
-        self._unfold(level, domain, self.whole, found)
+        self._unfold(level, domain, self.whole, found, final=self._alone)
         return found
 
-    def _curve(self, level: int, domain: int) -> int:
-        known = self._of.get((level, domain))
+    def _curve(self, level: int, domain: int, *, final: bool = False) -> int:
+        """The curve of a domain; ``final``: of nothing but the whole."""
+        known = self._of.get((level, domain, final))
         if known is None:
-            known = self._leaf(domain) if level == len(self._fleet.starts) - 1 else self._inner(level, domain)
-            self._of[level, domain] = known
+            if level == len(self._fleet.starts) - 1:
+                ((_, known),) = self._leaves(range(domain, domain + 1))
+            else:
+                known = self._inner(level, domain, final=final)
+            self._of[level, domain, final] = known
         return known
 
-    def _children(self, level: int, domain: int) -> range:
-        rows = self._fleet.rows_of(level, domain)
-        below = self._fleet.domain[level + 1]
-        return range(int(below[rows.start]), int(below[rows.stop - 1]) + 1) if rows else range(0)
+    def _children(self, level: int, domain: int) -> list[tuple[int, int]]:
+        """The domains one level below that have room for anything, with their curves."""
+        found = self._below.get((level, domain))
+        if found is None:
+            rows, lowest = self._fleet.rows_of(level, domain), len(self._fleet.starts) - 1
+            if level + 1 == lowest:
+                found = self._leaves(rows)
+            elif rows:
+                below = self._fleet.domain[level + 1]
+                first, last = int(below[rows.start]), int(below[rows.stop - 1])
+                room = sum(need.room.sums[level + 1][first : last + 1] for need in self._needs)
+                found = [
+                    (first + child, self._curve(level + 1, first + child)) for child in np.flatnonzero(room).tolist()
+                ]
+            else:
+                found = []
+            self._below[level, domain] = found
+        return found
 
-    def _leaf(self, row: int) -> int:
-        rooms = tuple(int(need.room.rows[row]) for need in self._needs)
-        free, installed = int(self._free.rows[row]), int(self._installed.rows[row])
+    def _leaves(self, rows: range) -> list[tuple[int, int]]:
+        """The nodes that have room for anything, with their curves."""
+        part = slice(rows.start, rows.stop)
+        rooms = zip(*(need.room.rows[part].tolist() for need in self._needs), strict=True)
+        free, installed = self._free.rows[part].tolist(), self._installed.rows[part].tolist()
+        return [
+            (row, self._leaf(row, room, idle, whole))
+            for row, room, idle, whole in zip(rows, rooms, free, installed, strict=True)
+            if any(room)
+        ]
+
+    def _leaf(self, row: int, rooms: tuple[int, ...], free: int, installed: int) -> int:
         # Several groups compete for the node's resources, so two nodes are alike only if all that is free is equal.
         vector = tuple(int(column[row]) for column in self._fleet.free.values()) if len(rooms) > 1 else ()
         signature = (rooms, free, installed, vector)
@@ -136,25 +170,30 @@ class Curves:
             found = wider
         return found[1:]
 
-    def _inner(self, level: int, domain: int) -> int:
-        children = [self._curve(level + 1, child) for child in self._children(level, domain)]
+    def _inner(self, level: int, domain: int, *, final: bool) -> int:
+        children = [child for _, child in self._children(level, domain)]
         free = installed = 0
         named = True
         if level >= 0:
             free, installed = int(self._free.sums[level][domain]), int(self._installed.sums[level][domain])
             named = bool(self._fleet.named[level][domain])
         alike = Counter(child for child in children if len(self._curves[child].cost) > 1)
-        signature = (level, free, installed, named, tuple(sorted(alike.items())))
+        signature = (level, free, installed, named, final, tuple(sorted(alike.items())))
         if (known := self._by_signature.get(signature)) is not None:
             return known
         cost, steps = {0: 0}, []
         most = self._touched(alike)
-        for child, copies in sorted(alike.items()):
-            for _ in range(min(copies, most)):  # more copies of a child than can be touched change nothing
-                if self.exhausted:
-                    break
-                cost, choice = self._merge(cost, self._curves[child].cost)
-                steps.append((child, choice))
+        # More copies of a child than can be touched change nothing.
+        order = [child for child, copies in sorted(alike.items()) for _ in range(min(copies, most))]
+        rest = sum(max(self._curves[child].cost) for child in order)
+        for child in order:
+            if self.exhausted:
+                break
+            rest -= max(self._curves[child].cost)
+            # Even with all that the children to come can take, states below this cannot become the whole.
+            least = self.whole - rest if final else 0
+            cost, choice = self._merge(cost, self._curves[child].cost, least)
+            steps.append((child, choice))
         if level >= 0:
             for state in cost:
                 if state:
@@ -183,14 +222,16 @@ class Curves:
                 break
         return children
 
-    def _merge(self, one: dict[int, int], other: dict[int, int]) -> tuple[dict[int, int], dict[int, int]]:
-        total, choice = dict(one), dict[int, int]()
+    def _merge(self, one: dict[int, int], other: dict[int, int], least: int) -> tuple[dict[int, int], dict[int, int]]:
+        """The states from ``least`` to the whole that both make together, and what ``other`` takes in each."""
+        total, choice = {state: cost for state, cost in one.items() if state >= least}, dict[int, int]()
         limit, guards = self.whole | self._guards, self._guards
+        parts = [(taken, price) for taken, price in other.items() if taken]
         for state, cost in one.items():
-            for taken, price in other.items():
+            for taken, price in parts:
                 reached = state + taken
                 # The guard bit of a group survives the subtraction exactly when its count is not above the whole.
-                if taken and (limit - reached) & guards == guards:
+                if reached >= least and (limit - reached) & guards == guards:
                     best = total.get(reached)
                     if best is None or cost + price < best:
                         total[reached] = cost + price
@@ -198,21 +239,21 @@ class Curves:
         self._budget -= len(one) * len(other)
         return total, choice
 
-    def _unfold(self, level: int, domain: int, state: int, found: list[dict[int, int]]) -> None:
+    def _unfold(self, level: int, domain: int, state: int, found: list[dict[int, int]], *, final: bool) -> None:
         if level == len(self._fleet.starts) - 1:
             for number, rows in enumerate(found):
                 if count := self._part(state, number):
                     rows[domain] = count
             return
-        curve = self._curves[self._curve(level, domain)]
+        curve = self._curves[self._curve(level, domain, final=final)]
         taken: dict[int, list[int]] = {}
         for child, choice in reversed(curve.steps):
             if part := choice.get(state):
                 taken.setdefault(child, []).append(part)
                 state -= part
-        for child in self._children(level, domain):
-            if parts := taken.get(self._curve(level + 1, child)):
-                self._unfold(level + 1, child, parts.pop(), found)
+        for below, child in self._children(level, domain):
+            if parts := taken.get(child):
+                self._unfold(level + 1, below, parts.pop(), found, final=False)
 
     def _part(self, state: int, number: int) -> int:
         return state >> (_FIELD * number) & ((1 << _FIELD) - 1)
