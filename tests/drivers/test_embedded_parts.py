@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -83,6 +84,28 @@ def test_a_key_is_looked_at_once() -> None:
 
     run(main())
     assert looked == [("a", 0.0), ("b", 0.0), ("e", 0.0), ("c", 2.0)]
+
+
+def test_nobody_is_looked_at_before_its_time() -> None:
+    """A timer of asyncio that is due a moment later than another fires with it; who asks again then must not stop time."""
+    looked: list[bool] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        due = math.nextafter(loop.time() + 1, math.inf)
+
+        def work(key: str) -> None:
+            looked.append(loop.time() >= due)
+            if loop.time() < due:
+                queue.at(key, due)
+
+        queue = WorkQueue(work, lambda problem: None)
+        queue.at("a", due)
+        await asyncio.sleep(1)
+        await asyncio.sleep(1)
+
+    run(main())
+    assert looked == [True]
 
 
 # ---- Jobs

@@ -41,7 +41,7 @@ class WorkQueue:
         self.at(key, self._loop.time() + seconds)
 
     def at(self, key: str, when: float) -> None:
-        """Look at it at this time of the loop's clock, or sooner where that was asked for already."""
+        """Look at it at this time of the loop's clock, never before; or sooner where that was asked for already."""
         if key in self._queued or self._closed:
             return
         timer = self._timers.get(key)
@@ -49,7 +49,18 @@ class WorkQueue:
             if timer.when() <= when:
                 return
             timer.cancel()
-        self._timers[key] = self._loop.call_at(when, self.add, key)
+        self._timers[key] = self._loop.call_at(when, self._due, key, when)
+
+    def _due(self, key: str, when: float) -> None:
+        """Look at it, unless the timer came early.
+
+        Timers of asyncio fire up to a clock's resolution early. Work that then finds it too early would ask again at once,
+        and where time passes by waiting only, two such by turns would make it stand still.
+        """
+        if self._loop.time() < when:
+            self._timers[key] = self._loop.call_at(when, self._due, key, when)
+        else:
+            self.add(key)
 
     def forget(self, key: str) -> None:
         """Its timer is not needed any more; if it is queued, it is still looked at."""
