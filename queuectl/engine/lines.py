@@ -70,6 +70,11 @@ class Line:
         """The batch whose first offer is next in this leaf."""
         return self._by_number[self._active[0][1]] if self._active else None
 
+    @property
+    def idle(self) -> bool:
+        """Whether all that is here was refused, or nothing is here."""
+        return not self._active
+
     def add(self, batch: Batch, offer: Offer) -> None:
         """One more offer."""
         self.batches[batch.request] = batch

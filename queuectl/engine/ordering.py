@@ -78,6 +78,7 @@ class Turns:
         self._order: dict[str, SortedList[tuple[Key, str]]] = {}  # inner queue ("" the root) -> its children
         self._entry: dict[str, tuple[Key, Batch]] = {}  # queue -> its key and the batch that speaks for it
         self._stale: set[str] = set()
+        self._busy: set[str] = set()  # leaves with an offer that was not refused
 
     def line(self, queue: str) -> Line:
         """A leaf's line, made on demand; call ``touch`` after changing it."""
@@ -88,10 +89,20 @@ class Turns:
     def touch(self, queue: str) -> None:
         """The head of this leaf may have changed."""
         self._stale.add(queue)
+        if self.lines[queue].idle:
+            self._busy.discard(queue)
+        else:
+            self._busy.add(queue)
 
     def head(self, capacity: dict[str, int]) -> Batch | None:
         """The batch whose first offer is next, after catching up with usage and lines. O(changed paths × log children)."""
         branches = self._branches
+        if not self._busy:  # the end of every decision: nobody has a key, and whoever comes gets a new one
+            self._order.clear()
+            self._entry.clear()
+            self._stale.clear()
+            branches.shifted.clear()
+            return None
         if self._edition != branches.edition:
             self._edition = branches.edition
             self._order.clear()
@@ -103,8 +114,7 @@ class Turns:
         for queue in self._stale:
             if (leaf := branches.branches.get(queue)) is None or leaf.misfits:
                 continue
-            line = self.lines.get(queue)
-            speaks = queue in self._entry or (line is not None and line.head() is not None)
+            speaks = queue in self._busy or queue in self._entry
             for branch in leaf.path:
                 if speaks or branch.queue.name in self._entry:  # without a speaker, usage alone moves nothing
                     paths[branch.queue.name] = branch

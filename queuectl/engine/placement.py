@@ -152,7 +152,7 @@ class Placement:
         holding = needs[0].room.sums[level] >= needs[0].count
         for need in needs[1:]:
             holding &= need.room.sums[level] >= need.count
-        domains = np.flatnonzero(holding)
+        domains = holding.nonzero()[0]
         for above in {top, *(need.level for need in needs)} - {-1}:
             if above <= level and not fleet.named[above].all():
                 domains = domains[fleet.named[above][self._above(level, domains, above)]]
@@ -171,22 +171,19 @@ class Placement:
 
     def _node(self, rows: Column, taken: int) -> int:
         """The best single node: the terms are known exactly, so the candidates are narrowed term by term."""
-        lowest = len(self._fleet.starts) - 1
-        terms = [self._terms(above, taken) for above in range(lowest)]
-        free = self.rooms.gpus_free().rows
-        for kind in (0, 1):
-            for above in range(lowest + 1):
+        free, installed = self.rooms.gpus_free(), self.rooms.gpus()
+        for breaks in (True, False):
+            for level, domain in enumerate(self._fleet.domain):
                 if len(rows) == 1:
-                    break
-                if above == lowest:
-                    idle = free[rows]
-                    installed = self.rooms.gpus().rows[rows]
-                    values = idle if kind else np.where((idle == installed) & (idle > taken), installed, 0)
-                elif terms[above][kind].any():
-                    values = terms[above][kind][self._fleet.domain[above][rows]]
-                else:
-                    continue  # the same for all: no domain of this level would be broken into
-                rows = rows[values == values.min()]
+                    return int(rows[0])
+                home = domain[rows]
+                values = free.sums[level][home]  # what is left over is this less what is taken, the same for all
+                if breaks:
+                    broken = (values == installed.sums[level][home]) & (values > taken)
+                    if not broken.any():
+                        continue
+                    values = np.where(broken, values, 0)
+                rows = rows[values == np.minimum.reduce(values)]
         return int(rows[0])
 
     def _bounds(self, needs: tuple[Need, ...], level: int, domains: Column) -> list[Column]:

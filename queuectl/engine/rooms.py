@@ -42,7 +42,7 @@ class Tally:
         if self._version == version:
             if not self._charged or self._read == fleet.ticks:
                 return self
-            changed = np.flatnonzero(fleet.touched > self._read)
+            changed = (fleet.touched > self._read).nonzero()[0]
             self._read = fleet.ticks
             if len(changed) <= _FEW:
                 self._catch_up(changed)
@@ -59,7 +59,7 @@ class Tally:
     def _catch_up(self, changed: Column) -> None:
         """Count these rows again; each is named once."""
         change = self._count(changed) - self.rows[changed]
-        moved = np.flatnonzero(change)
+        moved = change.nonzero()[0]
         if not len(moved):
             return
         changed, change = changed[moved], change[moved]
@@ -107,23 +107,24 @@ class Rooms:
         return tally.current()
 
     def _tally(self, shape: Shape, *, usable: bool) -> Tally:
-        fleet = self.fleet
+        fleet, filters = self.fleet, self.filters
+        wants = [(name, least(amount)) for name, amount in shape.requests]
 
         def count(rows: Rows) -> Column:
             columns = fleet.free if usable else fleet.allocatable
-            some = self.filters.mask(shape, ever=not usable)[rows]
-            fit: Column = np.zeros(len(some), np.int64)
-            if not shape.requests or any(name not in columns for name, _ in shape.requests):
-                return fit
+            suited = filters.mask(shape, ever=not usable)[rows]
             if usable:
-                some = some & fleet.usable[rows]
-            # On a full cluster few rows hold even one, and comparing costs a tenth of dividing.
-            for name, amount in shape.requests:
-                some = some & (columns[name][rows] >= least(amount))
-            places = np.flatnonzero(some)
-            found = places if isinstance(rows, slice) else rows[places]
-            pods = np.minimum.reduce([columns[name][found] // least(amount) for name, amount in shape.requests])
-            fit[places] = np.minimum(pods, MOST_PODS)
+                suited = suited & fleet.usable[rows]
+            if not wants or any(name not in columns for name, _ in wants):
+                return np.zeros(len(suited), np.int64)
+            if not isinstance(rows, slice):
+                return _holds(columns, wants, rows) * suited
+            # Of all rows, few hold even one when the cluster is full, and comparing costs a fraction of dividing.
+            for name, amount in wants:
+                suited = suited & (columns[name] >= amount)
+            fit: Column = np.zeros(len(suited), np.int64)
+            places = suited.nonzero()[0]
+            fit[places] = _holds(columns, wants, places)
             return fit
 
         return Tally(fleet, count, charged=usable)
@@ -135,3 +136,12 @@ class Rooms:
     def _all_gpus(self, rows: Rows) -> Column:
         installed: Column = np.minimum(self.fleet.allocatable[GPU][rows], MOST_GPUS) * self.fleet.usable[rows]
         return installed
+
+
+def _holds(columns: dict[str, Column], wants: list[tuple[str, int]], rows: Column) -> Column:
+    """How many times each of these rows holds what is wanted, 0 to ``MOST_PODS``."""
+    name, amount = wants[0]
+    pods = columns[name][rows] // amount
+    for name, amount in wants[1:]:
+        pods = np.minimum(pods, columns[name][rows] // amount, out=pods)
+    return np.minimum(np.maximum(pods, 0, out=pods), MOST_PODS, out=pods)  # much faster than np.clip on a few rows
