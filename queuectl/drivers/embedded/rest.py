@@ -65,6 +65,9 @@ class Front:
                 return web.json_response(await self._ask(lambda: work(kind, request, body)))
             except ClusterError as problem:
                 return _status(problem.status or 500, problem.message)
+            except (LookupError, TypeError, AttributeError, ValueError) as problem:
+                # The rules in memory read fields that a real API server's schema would have asked for first.
+                return _status(422, f"the body is no valid {kind.kind}: {type(problem).__name__}: {problem}")
 
         return answer
 
