@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import json
+import os
 import random
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -205,6 +209,25 @@ def test_two_hundred_gangs_and_the_same_again() -> None:
     first, second = run(_many(200)), run(_many(200))
     assert len(first) > 5_000
     assert first == second
+
+
+def digest(count: int) -> str:
+    """Of a run's history."""
+    return hashlib.sha256(json.dumps(run(_many(count))).encode()).hexdigest()
+
+
+def test_the_same_whatever_the_order_of_sets() -> None:
+    """Two processes that hash differently commit the same."""
+    code = "from tests.drivers.test_embedded_whole import digest; print(digest(40))"
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, stdout=subprocess.PIPE, text=True
+        )
+        for seed in ("1", "2")
+    ]
+    found = [one.communicate(timeout=120)[0].strip() for one in running]
+    assert len(found[0]) == 64
+    assert found[0] == found[1]
 
 
 async def _lost() -> None:
