@@ -93,7 +93,8 @@ class Backlog:
         self._revision, self._eased = fleet.revision, branches.eased
         self._gained = frozenset(fleet.gained)
         fleet.gained.clear()
-        gains = Gains(fleet, self._placement.rooms.filters, self._gained) if self._gained else None
+        asked = self._gained and self._parked
+        gains = Gains(fleet, self._placement.rooms.filters, self._gained) if asked else None
         for batch in list(self._parked.values()):
             if gains is not None and batch.unplaced and self._hopeful(batch, gains):
                 self._awake.append(batch)

@@ -34,7 +34,9 @@ class Counts:
 
     def add(self, queue: str, phase: Phase, pending: Amounts, sign: int) -> None:
         """One gang more (1) or less (-1). O(resources)."""
-        count = self.queues.setdefault(queue, Count())
+        count = self.queues.get(queue)
+        if count is None:
+            count = self.queues[queue] = Count()
         _add(count.phases, phase, sign)
         for resource, amount in pending:
             _add(count.pending, resource, amount * sign)

@@ -35,6 +35,7 @@ class Fleet:
         self.cordoned: Flags = np.zeros(0, np.bool_)
         self.domain: list[Column] = []  # per level: row -> domain
         self.starts: list[Column] = []  # per level: first row of every domain
+        self.first: list[list[Column]] = []  # per level and level: the first domain of the second in each of the first
         self.named: list[Flags] = []
         self.era = 0  # rows renumbered
         self.edition = 0  # labels or taints of some node changed: masks are void
@@ -143,6 +144,7 @@ class Fleet:
         self.domain = [
             np.repeat(np.arange(len(level.names)), np.diff(level.starts)).astype(np.int64) for level in self.tree.levels
         ]
+        self.first = [[np.searchsorted(finer, coarse) for finer in self.starts] for coarse in self.starts]
         self.era += 1
         self.edition += 1
         self.touched = np.zeros(rows, np.int64)

@@ -18,7 +18,7 @@ Order = tuple[bool, int, int, str, int]
 """Extras after gangs, higher priority, older queue time, gang UID, slot (-1 for the gang itself)."""
 
 
-class Offer(Struct, frozen=True):
+class Offer(Struct, frozen=True, order=True):
     """A gang below its minimum (``slot`` -1), or one extra member of a running gang, that could start now."""
 
     order: Order
@@ -40,7 +40,7 @@ class Batch:
         self.queue = queue
         self.request = request
         self.need = request.need
-        self.offers: SortedList[Offer] = SortedList(key=lambda offer: offer.order)
+        self.offers: SortedList[Offer] = SortedList()
         self.parked = False
         self.misfits: tuple[Misfit, ...] = ()
         self.reasons: frozenset[str] = frozenset()

@@ -6,9 +6,7 @@ cross-multiplication. A child's key holds while its own usage and head hold, so 
 
 from __future__ import annotations
 
-from typing import Any
-
-from sortedcontainers import SortedList
+from bisect import bisect_left, insort
 
 from queuectl.engine.branches import Branch, Branches
 from queuectl.engine.lines import Batch, Line, Offer
@@ -48,13 +46,15 @@ def within(branch: Branch, need: Amounts) -> bool:
 
 def key(branch: Branch, offer: Offer, need: Amounts, capacity: dict[str, int]) -> Key:
     """What a queue's siblings compare: shares.md and engine.md §3, with quota for E. O(resources)."""
-    share = ZERO
     weightless = 0
     inside = within(branch, need)
+    top, bottom = ZERO.top, ZERO.bottom  # the largest share so far, compared as ``Ratio`` does
     if inside:
         for resource, amount in need:
             if resource in branch.quota:
-                share = max(share, Ratio(branch.usage.get(resource, 0) + amount, branch.quota[resource]))
+                used, quota = branch.usage.get(resource, 0) + amount, branch.quota[resource]
+                if top * quota < used * bottom:
+                    top, bottom = used, quota
     else:
         wanted = dict(need)
         # Weight 0 ranks last, and among its like by the unweighted share (engine.md §5: ∞ compared as a pair).
@@ -62,9 +62,11 @@ def key(branch: Branch, offer: Offer, need: Amounts, capacity: dict[str, int]) -
         weightless = int(branch.queue.weight == 0)
         for resource, quota in branch.quota.items():
             above = branch.usage.get(resource, 0) + wanted.get(resource, 0) - quota
-            if above > 0:
-                # A resource of capacity 0 is full from the start: infinitely large.
-                share = max(share, Ratio(above, capacity.get(resource, 0) * weight))
+            # A resource of capacity 0 is full from the start: infinitely large.
+            whole = capacity.get(resource, 0) * weight
+            if above > 0 and top * whole < above * bottom:
+                top, bottom = above, whole
+    share = Ratio(top, bottom)
     return (int(not inside), -branch.queue.priority, weightless, share, offer.queued_at, offer.gang, offer.slot)
 
 
@@ -75,7 +77,7 @@ class Turns:
         self._branches = branches
         self.lines: dict[str, Line] = {}
         self._edition = -1
-        self._order: dict[str, SortedList[tuple[Key, str]]] = {}  # inner queue ("" the root) -> its children
+        self._order: dict[str, list[tuple[Key, str]]] = {}  # inner queue ("" the root) -> its children, sorted
         self._entry: dict[str, tuple[Key, Batch]] = {}  # queue -> its key and the batch that speaks for it
         self._stale: set[str] = set()
         self._busy: set[str] = set()  # leaves with an offer that was not refused
@@ -128,13 +130,13 @@ class Turns:
     def _rekey(self, branch: Branch, capacity: dict[str, int]) -> None:
         name, parent = branch.queue.name, branch.queue.parent or ""
         batch = self._speaker(branch)
-        order = self._order.setdefault(parent, SortedList())
+        order = self._order.setdefault(parent, [])
         if (old := self._entry.pop(name, None)) is not None:
-            order.remove((old[0], name))
+            del order[bisect_left(order, (old[0], name))]
         if batch is not None:
             entry = key(branch, batch.head, batch.need, capacity), batch
             self._entry[name] = entry
-            order.add((entry[0], name))
+            insort(order, (entry[0], name))
 
     def _speaker(self, branch: Branch) -> Batch | None:
         """Who represents a queue: the leaf's own head, or the first child whose head is within *this* queue's quota.
@@ -145,7 +147,7 @@ class Turns:
         if branch.leaf:
             line = self.lines.get(name)
             return line.head() if line else None
-        order: Any = self._order.get(name)
+        order = self._order.get(name)
         if not order:
             return None
         if any(branch.usage.get(resource, 0) < quota for resource, quota in branch.quota.items()):

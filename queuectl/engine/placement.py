@@ -172,6 +172,11 @@ class Placement:
     def _node(self, rows: Column, taken: int) -> int:
         """The best single node: the terms are known exactly, so the candidates are narrowed term by term."""
         free, installed = self.rooms.gpus_free(), self.rooms.gpus()
+        idle = free.rows[rows]
+        # Nothing is broken by a node in use, nor are the domains around it; while there is one, no free node is broken.
+        used = idle < installed.rows[rows]
+        if used.any():
+            rows = rows[used | (idle == taken)]
         for breaks in (True, False):
             for level, domain in enumerate(self._fleet.domain):
                 if len(rows) == 1:
@@ -192,7 +197,7 @@ class Placement:
         taken = sum(need.gpus * need.count for need in needs)
         touched: list[Column] = []
         for below in range(level + 1, len(fleet.starts)):
-            first = np.searchsorted(fleet.starts[below], fleet.starts[level])
+            first = fleet.first[level][below]
             fewest = np.zeros(len(domains), np.int64)
             for need in needs:
                 most = np.maximum.reduceat(need.room.sums[below], first)[domains]
