@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from queuectl.control.release import Release
-from tests.exploration.configurations import CONFIGURATIONS, LINGERING
+from tests.exploration.configurations import CONFIGURATIONS, KNOWN
 from tests.exploration.explorer import Explorer
 from tests.exploration.mutants import MUTANTS
 from tests.exploration.parts import Moved, Parts
@@ -25,12 +25,11 @@ def test_no_run_with_one_departure_breaks_a_promise(name: str) -> None:
     assert result.states > 1000
 
 
-@pytest.mark.xfail(
-    reason="no answer to a release says for ever that it was not carried out; what it would hold is given away"
-)
-def test_a_release_that_lingers_while_its_gang_is_deleted_takes_no_place_from_others() -> None:
-    """Three things together: a lost answer, a PodGroup deleted by hand, and a request that outlives both."""
-    assert [fault.text for fault in explore(LINGERING).faults] == []
+@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.xfail(reason="known, and not closed yet: see what each says of itself")
+def test_what_is_known_not_to_hold(name: str) -> None:
+    """Whoever closes one moves it to the configurations."""
+    assert [fault.text for fault in explore(KNOWN[name]).faults] == []
 
 
 @pytest.mark.parametrize("name", MUTANTS)
