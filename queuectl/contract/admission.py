@@ -12,6 +12,10 @@ Kind = tuple[str, str, str]  # group, version, resource
 
 POD: Kind = ("", "v1", "pods")
 JOB: Kind = ("batch", "v1", "jobs")
+DEPLOYMENT: Kind = ("apps", "v1", "deployments")
+REPLICA_SET: Kind = ("apps", "v1", "replicasets")
+STATEFUL_SET: Kind = ("apps", "v1", "statefulsets")
+EVICTION: Kind = ("", "v1", "pods/eviction")
 _API = "admissionregistration.k8s.io/v1"
 
 

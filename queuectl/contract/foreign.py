@@ -269,6 +269,58 @@ class Job(Struct, kw_only=True, gc=False):
     status: JobStatus = field(default_factory=JobStatus)
 
 
+class ScaleSpec(Struct, kw_only=True, gc=False):
+    """What of a ReplicaSet or StatefulSet decides its gang."""
+
+    replicas: int | None = None
+    template: PodTemplate = field(default_factory=PodTemplate)
+
+
+class ReplicaSet(Struct, kw_only=True, gc=False):
+    """A ReplicaSet: a Deployment's, as a rule, one for each revision."""
+
+    metadata: Meta
+    spec: ScaleSpec = field(default_factory=ScaleSpec)
+
+
+class StatefulSet(Struct, kw_only=True, gc=False):
+    """A StatefulSet."""
+
+    metadata: Meta
+    spec: ScaleSpec = field(default_factory=ScaleSpec)
+
+
+Workload = Job | ReplicaSet | StatefulSet
+"""What creates pods from a template of its own, and is known to us (``owners.OWNERS``)."""
+
+
+class LabelSelector(Struct, rename="camel", frozen=True, gc=False):
+    """Which labels are meant; all requirements must hold, and none at all mean every object."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[Expression, ...] | None = None
+
+
+class BudgetSpec(Struct, gc=False):
+    """Which pods a disruption budget protects; without a selector none."""
+
+    selector: LabelSelector | None = None
+
+
+class BudgetStatus(Struct, rename="camel", gc=False):
+    """How many more of its pods may go now."""
+
+    disruptions_allowed: int = 0
+
+
+class DisruptionBudget(Struct, kw_only=True, gc=False):
+    """A PodDisruptionBudget."""
+
+    metadata: Meta
+    spec: BudgetSpec = field(default_factory=BudgetSpec)
+    status: BudgetStatus = field(default_factory=BudgetStatus)
+
+
 class PriorityClass(Struct, rename="camel", kw_only=True, gc=False):
     """A priority class: the priority of a template that has no pods yet."""
 
@@ -329,6 +381,9 @@ class Kind(Struct, frozen=True, gc=False):
 PODS = Kind("", "v1", "pods", "Pod", Pod)
 NODES = Kind("", "v1", "nodes", "Node", Node, namespaced=False)
 JOBS = Kind("batch", "v1", "jobs", "Job", Job)
+REPLICA_SETS = Kind("apps", "v1", "replicasets", "ReplicaSet", ReplicaSet)
+STATEFUL_SETS = Kind("apps", "v1", "statefulsets", "StatefulSet", StatefulSet)
+BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", DisruptionBudget)
 PRIORITY_CLASSES = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", PriorityClass, namespaced=False)
 LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 QUEUES = Kind(GROUP, "v1alpha1", "queues", "Queue", Custom, namespaced=False, strategic=False)

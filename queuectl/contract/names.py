@@ -29,5 +29,6 @@ WAITING = f"{GROUP}/Waiting"
 PREEMPTING = f"{GROUP}/Preempting"
 # of Kubernetes
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+POD_INDEX = "apps.kubernetes.io/pod-index"
 FIELD_NAME = "metadata.name"
 SCHEDULER = "default-scheduler"

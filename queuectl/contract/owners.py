@@ -14,7 +14,16 @@ from typing import Any
 from msgspec import Struct
 
 from queuectl.contract import names
-from queuectl.contract.foreign import JOBS, Job, Kind
+from queuectl.contract.foreign import (
+    JOBS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Job,
+    Kind,
+    ReplicaSet,
+    StatefulSet,
+    Workload,
+)
 from queuectl.contract.slots import MAX_MEMBERS
 from queuectl.model.gangs import GiveBack
 
@@ -31,6 +40,8 @@ class Owner(Struct, frozen=True):
 
     ``remaining`` is how many pods are still to succeed where each makes room for the next, None where no next one comes.
     ``cleaned`` is how many have succeeded where no next one comes, beyond the given number that can still be seen.
+    ``suspended`` is true while it makes no pods at all because its user wants none. ``vacated`` is true when it says itself
+    that no pod of it is left to end. ``labelled`` is true where its own labels, too, decide about its pods.
     """
 
     kind: Kind
@@ -39,7 +50,10 @@ class Owner(Struct, frozen=True):
     remaining: Callable[[Any], int | None]
     cleaned: Callable[[Any, int], int]
     suspended: Callable[[Any], bool]
+    vacated: Callable[[Any], bool]
     finished: Callable[[Any], bool]
+    failed: Callable[[Any], bool]
+    labelled: bool
 
 
 class InvalidAnnotation(ValueError):
@@ -66,8 +80,31 @@ def _job_cleaned(job: Job, seen: int) -> int:
     return max(job.status.succeeded - seen, 0)
 
 
-def _job_finished(job: Job) -> bool:
-    return any(c.type in ("Complete", "Failed") and c.status == "True" for c in job.status.conditions or ())
+def _job_is(job: Job, *types: str) -> bool:
+    return any(c.type in types and c.status == "True" for c in job.status.conditions or ())
+
+
+def _replicas(owner: ReplicaSet | StatefulSet) -> int:
+    return 1 if owner.spec.replicas is None else owner.spec.replicas
+
+
+def _scaled(kind: Kind) -> Owner:
+    """A row of what keeps so many pods alive: whichever ends is followed by another, and only a scale of 0 takes them away.
+
+    Only its template's labels count: its own are copied there when it is stored, or mean nothing to its pods.
+    """
+    return Owner(
+        kind=kind,
+        give_back=GiveBack.EVICT,
+        parallelism=_replicas,
+        remaining=_replicas,
+        cleaned=lambda _, __: 0,
+        suspended=lambda owner: _replicas(owner) == 0,
+        vacated=lambda _: True,
+        finished=lambda _: False,
+        failed=lambda _: False,
+        labelled=False,
+    )
 
 
 JOB = Owner(
@@ -77,9 +114,19 @@ JOB = Owner(
     remaining=_job_remaining,
     cleaned=_job_cleaned,
     suspended=lambda job: job.spec.suspend,
-    finished=_job_finished,
+    vacated=lambda job: not job.status.active,
+    finished=lambda job: _job_is(job, "Complete", "Failed"),
+    failed=lambda job: _job_is(job, "Failed"),
+    labelled=True,
 )
-OWNERS: dict[tuple[str, str], Owner] = {("batch/v1", "Job"): JOB}
+REPLICA_SET, STATEFUL_SET = _scaled(REPLICA_SETS), _scaled(STATEFUL_SETS)
+_ROWS: dict[type, Owner] = {Job: JOB, ReplicaSet: REPLICA_SET, StatefulSet: STATEFUL_SET}
+OWNERS: dict[tuple[str, str], Owner] = {(row.kind.api_version, row.kind.kind): row for row in _ROWS.values()}
+
+
+def of(owner: Workload) -> Owner:
+    """The row of an owner."""
+    return _ROWS[type(owner)]
 
 
 def left(owner: Owner, obj: Any, cleaned: int = 0, present: int = 0) -> int:
@@ -132,6 +179,9 @@ def pod_group_name(kind: str, name: str, uid: str) -> str:
     return head + tail
 
 
-def derived(kind: str, name: str) -> bool:
-    """Whether a PodGroup of this name was derived from some owner of that kind, whoever that was."""
-    return re.fullmatch(rf"{kind.lower()}-.+-[0-9a-f]{{5}}", name) is not None
+_DERIVED = re.compile(f"(?:{'|'.join(kind.lower() for _, kind in OWNERS)})-.+-[0-9a-f]{{5}}")
+
+
+def derived(name: str) -> bool:
+    """Whether a PodGroup of this name was derived from some owner, whoever that was."""
+    return _DERIVED.fullmatch(name) is not None

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from queuectl.contract import names
-from queuectl.contract.foreign import Custom, Expression, Job, SelectorTerm
+from queuectl.contract.foreign import Custom, Expression, SelectorTerm, Workload
 from queuectl.contract.owners import InvalidAnnotation, Owner, pod_group_name, size
 from queuectl.contract.times import to_wire
 from queuectl.contract.v1alpha1 import API_VERSION, format_slots
@@ -83,7 +83,7 @@ def own_record(round_: int, fence: int, slot: int, node: str, decided_at: int) -
 # ---- owners
 
 
-def suspension(owner: Job, group_uid: str, round_: int, fence: int, *, suspend: bool) -> Body:
+def suspension(owner: Workload, group_uid: str, round_: int, fence: int, *, suspend: bool) -> Body:
     """Suspend or resume an owner, if it is still as it was seen.
 
     The annotation says, in the same write, that it was us, for which PodGroup and in which round.

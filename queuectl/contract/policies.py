@@ -11,8 +11,12 @@ from __future__ import annotations
 import json
 
 from queuectl.contract.admission import (
+    DEPLOYMENT,
+    EVICTION,
     JOB,
     POD,
+    REPLICA_SET,
+    STATEFUL_SET,
     Json,
     gated,
     label,
@@ -43,16 +47,20 @@ SUMMARY = {
     "queuectl-default-queue": f"labels and gates new pods without a queue in namespaces labelled `{DEFAULT_QUEUE_LABEL}`",
     "queuectl-default-queue-jobs": "the same label for Jobs and their pod templates, so that suspended Jobs are seen",
     "queuectl-job-template": "copies a new Job's queue label to its pod template",
+    "queuectl-service-template": "copies the queue label of a Deployment or StatefulSet to its pod template",
     "queuectl-release": f"refuses to remove the gate unless one may `release` podgroups.{GROUP} in the namespace",
     "queuectl-managed-pods": "refuses pods with a queue label that have no gate or name their node",
     "queuectl-labels": "refuses changes of our labels on pods and Jobs, unless one may `release`",
     "queuectl-jobs": "refuses a Job whose pod template names another queue, and changes of our labels in the template",
+    "queuectl-services": "refuses a Deployment or StatefulSet whose pod template names another queue, and changes of our"
+    " labels in the templates of StatefulSets and ReplicaSets that have a queue",
     "queuectl-records": "refuses to set or change the controller's own annotations on pods, unless one may `release`",
     "queuectl-records-jobs": "the same for Jobs and their pod templates",
     "queuectl-operator-hold": f"refuses changes of the annotation `{OPERATOR_HOLD}` on PodGroups, and to delete such a"
     " PodGroup, unless one may `release`",
     "queuectl-own-writes-pods": "keeps the controller's own account to its gate, pin and annotations",
     "queuectl-own-writes-jobs": "keeps the controller's own account to suspending, resuming and its annotations",
+    "queuectl-own-writes-evictions": "keeps the controller's own account to evicting the very pod that it names by UID",
     "queuectl-fence": f"refuses the controller's writes to pods and Jobs whose annotation `{FENCE}` is older than the Lease",
     "queuectl-status-fence": "the same for `status.fence` of Queues and PodGroups",
     "queuectl-lease": "refuses to delete the controller's Lease, which holds the fence, unless one may `release`",
@@ -128,13 +136,21 @@ def mutating() -> list[Json]:
             default,
         ),
         *mutating_policy("queuectl-job-template", [rule(JOB, "CREATE")], [_MANAGED, plain_template], template(own)),
+        # Whoever replaces the whole object leaves the label out again. Not ReplicaSets: a Deployment finds its own by their
+        # template, and would make one after another if it were changed.
+        *mutating_policy(
+            "queuectl-service-template",
+            [rule(DEPLOYMENT, "CREATE", "UPDATE"), rule(STATEFUL_SET, "CREATE", "UPDATE")],
+            [_MANAGED, plain_template],
+            template(own),
+        ),
     ]
 
 
 def guarding() -> list[Json]:
     """What nobody may do to managed pods and their owners, except whoever holds the virtual verb ``release``."""
     labels = (QUEUE_LABEL, POD_GROUP_LABEL, ROLE_LABEL, UNMANAGED_LABEL)
-    template = "object.spec.template.?metadata"
+    template, old_template = "object.spec.template.?metadata", "oldObject.spec.template.?metadata"
     who = f"only who may 'release' podgroups.{GROUP} in this namespace"
     return [
         *validating_policy(
@@ -197,8 +213,40 @@ def guarding() -> list[Json]:
                     (
                         (
                             f"request.operation != 'UPDATE'"
-                            f" || {label(template, name)} == {label(template.replace('object', 'oldObject'), name)}"
+                            f" || {label(template, name)} == {label(old_template, name)}"
                             f" || {_MAY_RELEASE}"
+                        ),
+                        f"the pod template's label {name} cannot change; delete and create again",
+                    )
+                    for name in labels
+                ),
+            ],
+        ),
+        *validating_policy(
+            "queuectl-services",
+            [
+                rule(DEPLOYMENT, "CREATE", "UPDATE"),
+                rule(STATEFUL_SET, "CREATE", "UPDATE"),
+                rule(REPLICA_SET, "UPDATE"),
+            ],
+            [],
+            [
+                (
+                    (
+                        f"request.kind.kind == 'ReplicaSet' || {label('object.metadata', QUEUE_LABEL)} == ''"
+                        f" || {label(template, UNMANAGED_LABEL)} == 'true'"
+                        f" || {label(template, QUEUE_LABEL)} == {label('object.metadata', QUEUE_LABEL)}"
+                    ),
+                    f"the pod template's label {QUEUE_LABEL} must be the owner's own, or be left out",
+                ),
+                # Its PodGroup stays, and with it the queue. (A Deployment makes another ReplicaSet, which has its own.) One
+                # that has no queue may be given one: pods of before stay as they are until they are made anew.
+                *(
+                    (
+                        (
+                            "request.kind.kind == 'Deployment' || request.operation != 'UPDATE'"
+                            f" || {label(old_template, QUEUE_LABEL)} == ''"
+                            f" || {label(template, name)} == {label(old_template, name)} || {_MAY_RELEASE}"
                         ),
                         f"the pod template's label {name} cannot change; delete and create again",
                     )
@@ -310,6 +358,18 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
             [rule(JOB, "UPDATE")],
             [is_us],
             [*metadata, (same("spec", _JOB_SPEC), "the controller only suspends and resumes Jobs")],
+        ),
+        # Evictions carry no fence: whatever leads, a pod that was to go in a round cannot belong to a later one.
+        *validating_policy(
+            "queuectl-own-writes-evictions",
+            [rule(EVICTION, "CREATE")],
+            [is_us],
+            [
+                (
+                    "object.?deleteOptions.?preconditions.?uid.orValue('') != ''",
+                    "the controller evicts a pod only by its UID",
+                )
+            ],
         ),
         *validating_policy(
             FENCE_POLICIES[0],

@@ -43,7 +43,10 @@ def controller_rules() -> list[Json]:
     return [
         _rule("", ["pods"], [*_READ, "patch"]),
         _rule("", ["nodes"], _FOLLOW),
+        _rule("", ["pods/eviction"], ["create"]),
         _rule("batch", ["jobs"], [*_READ, "patch"]),
+        _rule("apps", ["replicasets", "statefulsets"], _FOLLOW),
+        _rule("policy", ["poddisruptionbudgets"], ["list"]),
         _rule("scheduling.k8s.io", ["priorityclasses"], _FOLLOW),
         _rule(GROUP, ["queues", "topologies"], _FOLLOW),
         # `release` is a virtual verb: the policy queuectl-release asks for it when our gate is removed.

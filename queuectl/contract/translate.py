@@ -11,12 +11,21 @@ from sys import intern
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from queuectl.contract import names, owners
-from queuectl.contract.foreign import Custom, Job, Meta, Node, NodeSelector, OwnerReference, Pod, PodSpec, conditions_of
-from queuectl.contract.owners import JOB, InvalidAnnotation, shorten, size
+from queuectl.contract.foreign import (
+    Custom,
+    Meta,
+    Node,
+    OwnerReference,
+    Pod,
+    PodSpec,
+    Workload,
+    conditions_of,
+)
+from queuectl.contract.owners import InvalidAnnotation, shorten, size
 from queuectl.contract.patches import derived_pod_group
+from queuectl.contract.pins import pinnable, pinned, unpinned
 from queuectl.contract.shapes import Shapes, vector
 from queuectl.contract.times import from_wire
 from queuectl.contract.v1alpha1 import MAX_MEMBERS, InvalidObject, parse_slots, validate
@@ -115,11 +124,11 @@ class Crew(Struct, frozen=True):
     problem: str = ""
 
 
-def gang(group: Custom, owner: Job | None, shapes: Shapes, crew: Crew) -> Gang:
+def gang(group: Custom, owner: Workload | None, shapes: Shapes, crew: Crew) -> Gang:
     """The gang of a PodGroup, and of the owner it was derived from where there is one."""
     meta, status = group.metadata, group.status or {}
     requeue, flags = status.get("requeue") or {}, conditions(status)
-    table = JOB if owner is not None else None
+    table = owners.of(owner) if owner is not None else None
     created = from_wire(meta.creation_timestamp)
     recorded = record(status)
     # What the status says stands even when the spec cannot be used: what runs stays charged.
@@ -141,7 +150,7 @@ def gang(group: Custom, owner: Job | None, shapes: Shapes, crew: Crew) -> Gang:
         "requested": (meta.annotations or {}).get(names.REQUEUE, "")[:64],
         "handled": str(requeue.get("requested") or ""),
         "give_back": table.give_back if table is not None else GiveBack.NONE,
-        "resumes": owner is not None and table is not None and table.suspended(owner),
+        "resumes": awaits_resume(owner),
         "rolling": owner is not None and table is not None and table.remaining(owner) is not None,
         "best_effort": _annotation(owner, meta, names.BEST_EFFORT) == "true",
     }
@@ -182,7 +191,7 @@ def gang(group: Custom, owner: Job | None, shapes: Shapes, crew: Crew) -> Gang:
     elif owner is not None and table is not None and not owners.left(table, owner, crew.cleaned, crew.present):
         # No slot at all; of a record, none any more.
         roles = (Role("", 0, 0, template),) if recorded is not None else ()
-        text = f"Job {meta.namespace}/{owner.metadata.name} asks for no pods"
+        text = f"{named(owner)} asks for no pods"
         blocked.append(Misfit(Reason.SUSPENDED, TextEvidence(text)))
     else:
         roles = (Role("", minimum, maximum, template, gates=_gates(owner)),)
@@ -195,8 +204,8 @@ def gang(group: Custom, owner: Job | None, shapes: Shapes, crew: Crew) -> Gang:
     if flags.get("Deactivated"):
         text = f"given back {common['requeues']} times, last for {requeue.get('reason', '')}"
         blocked.append(Misfit(Reason.DEACTIVATED, TextEvidence(text)))
-    if owner is not None and own_suspend(group, owner):
-        blocked.append(Misfit(Reason.SUSPENDED, TextEvidence(f"Job {meta.namespace}/{owner.metadata.name}")))
+    if owner is not None and awaits_resume(owner) and own_suspend(group, owner):
+        blocked.append(Misfit(Reason.SUSPENDED, TextEvidence(named(owner))))
     return Gang(
         **common,
         queue=spec.queue,
@@ -210,25 +219,35 @@ def gang(group: Custom, owner: Job | None, shapes: Shapes, crew: Crew) -> Gang:
 def deserted(group: Custom) -> bool:
     """Whether a derived PodGroup has lost its owner: deleted with ``--cascade=orphan``, so that its pods are their own."""
     meta = group.metadata
-    return owners.derived(JOB.kind.kind, meta.name) and not any(r.controller for r in meta.owner_references)
+    return owners.derived(meta.name) and not any(r.controller for r in meta.owner_references)
 
 
-def outlived(group: Custom, owner: Job | None) -> bool:
-    """Whether the Job that a PodGroup was derived from is gone, and the garbage collector has not come by yet.
+def outlived(group: Custom, owner: Workload | None) -> bool:
+    """Whether the owner that a PodGroup was derived from is gone, and the garbage collector has not come by yet.
 
     It looks for new resource types every half minute; what the gang held is free at once.
     """
-    references = group.metadata.owner_references
-    return owner is None and any(r.controller and (r.api_version, r.kind) == ("batch/v1", "Job") for r in references)
+    return owner is None and controller(group.metadata) is not None
 
 
-def own_suspend(group: Custom, owner: Job | None) -> bool:
+def named(owner: Workload) -> str:
+    """An owner by kind, namespace and name, for people."""
+    return f"{owners.of(owner).kind.kind} {owner.metadata.namespace}/{owner.metadata.name}"
+
+
+def awaits_resume(owner: Workload | None) -> bool:
+    """Whether an owner makes no pods before somebody resumes it, which we do when its gang is admitted."""
+    return owner is not None and owners.of(owner).give_back is GiveBack.SUSPEND and owners.of(owner).suspended(owner)
+
+
+def own_suspend(group: Custom, owner: Workload | None) -> bool:
     """Whether a suspended owner was suspended by its user although it had been admitted.
 
     Not the user's: suspended before it was admitted (the record is there, the resume of that round not yet), and
-    suspended by us to give back. Once its pods are gone the record goes too, and ``requeue.reason`` keeps the mark.
+    suspended by us to give back. Once its pods are gone the record goes too, and ``requeue.reason`` keeps the mark. What
+    cannot be suspended is taken away by scaling it to 0.
     """
-    if owner is None or not owner.spec.suspend:
+    if owner is None or not owners.of(owner).suspended(owner):
         return False
     status = group.status or {}
     requeue = status.get("requeue") or {}
@@ -243,7 +262,7 @@ def own_suspend(group: Custom, owner: Job | None) -> bool:
     return not requeue.get("suspendedByUs") or step == "resumed"
 
 
-def suspension_step(owner: Job, group_uid: str, round_: int) -> str:
+def suspension_step(owner: Workload, group_uid: str, round_: int) -> str:
     """What we last did to an owner in that round of that PodGroup: "suspended", "resumed", or "" where we did nothing.
 
     The annotation names the PodGroup, because people make a Job from another one's YAML, annotations and all.
@@ -252,12 +271,12 @@ def suspension_step(owner: Job, group_uid: str, round_: int) -> str:
     return step if before == f"{group_uid}:{round_}" and step in ("suspended", "resumed") else ""
 
 
-def _annotation(owner: Job | None, meta: Meta, key: str) -> str:
+def _annotation(owner: Workload | None, meta: Meta, key: str) -> str:
     found = (meta.annotations or {}).get(key)
     return found or (((owner.metadata.annotations or {}).get(key, "")) if owner is not None else "")
 
 
-def _template(owner: Job | None, shapes: Shapes) -> tuple[gangs.Shape | None, Misfit | None]:
+def _template(owner: Workload | None, shapes: Shapes) -> tuple[gangs.Shape | None, Misfit | None]:
     if owner is None:
         return None, None
     try:
@@ -317,12 +336,17 @@ def stand_in(uid: str, namespace: str, name: str, queue: str, problem: str = "")
     return Gang(uid=uid, namespace=namespace, name=name, queue=queue, roles=(), blocked=blocked)
 
 
-def queue_of(job: Job) -> str:
-    """The queue that a Job's pods will name: its own label, else its template's; empty when it makes no gang of its own.
+def queue_of(owner: Workload) -> str:
+    """The queue that an owner's pods will name: its own label, else its template's; empty when it makes no gang of its own.
 
-    Its pods are unmanaged then, or members of a PodGroup that somebody wrote by hand.
+    Its pods are unmanaged then, or members of a PodGroup that somebody wrote by hand. Of what keeps pods alive only the
+    template's labels count, and while it is scaled to 0 it has none to make a gang of (a Deployment's old revisions).
     """
-    labels, template = job.metadata.labels or {}, job.spec.template.metadata.labels or {}
+    row = owners.of(owner)
+    if row.give_back is GiveBack.EVICT and row.suspended(owner):
+        return ""
+    template = owner.spec.template.metadata.labels or {}
+    labels = (owner.metadata.labels or {}) if row.labelled else {}
     if "true" in (labels.get(names.UNMANAGED_LABEL), template.get(names.UNMANAGED_LABEL)):
         return ""
     if template.get(names.POD_GROUP_LABEL):
@@ -330,16 +354,16 @@ def queue_of(job: Job) -> str:
     return labels.get(names.QUEUE_LABEL) or template.get(names.QUEUE_LABEL, "")
 
 
-def underivable(job: Job, queue: str) -> str:
-    """Why the API server would refuse the PodGroup of a Job: a label or annotation that cannot be used. "" when it would not."""
+def underivable(owner: Workload, queue: str) -> str:
+    """Why the API server would refuse an owner's PodGroup: a label or annotation that cannot be used. "" when it would not."""
     try:
-        validate("PodGroup", derived_pod_group(JOB, job, queue))
+        validate("PodGroup", derived_pod_group(owners.of(owner), owner, queue))
     except InvalidObject as problem:
         return f"its PodGroup would be refused: {problem}"
     return ""
 
 
-def _gates(owner: Job | None) -> tuple[str, ...]:
+def _gates(owner: Workload | None) -> tuple[str, ...]:
     gates = owner.spec.template.spec.scheduling_gates if owner is not None else None
     return tuple(sorted({gate.name for gate in gates or ()} - {names.GATE}))
 
@@ -370,7 +394,7 @@ def member(pod: Pod, gang_uid: str, shapes: Shapes) -> tuple[Member, str]:
     labels, annotations = meta.labels or {}, meta.annotations or {}
     gates = {gate.name for gate in spec.scheduling_gates} if spec.scheduling_gates else _NONE
     stage = _stage(status.phase, spec, gated=names.GATE in gates)
-    index = annotations.get(names.COMPLETION_INDEX) or labels.get(names.COMPLETION_INDEX)
+    index = annotations.get(names.COMPLETION_INDEX) or labels.get(names.COMPLETION_INDEX) or labels.get(names.POD_INDEX)
     required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
     ours = stage is not Stage.GATED and names.FENCE in annotations
     shape, problem = shapes.shaped(unpinned(spec) if ours else spec)
@@ -405,57 +429,6 @@ def _stage(phase: str, spec: PodSpec, *, gated: bool) -> Stage:
     if spec.node_name:
         return Stage.RUNNING if phase == "Running" else Stage.BOUND
     return Stage.GATED if gated else Stage.RELEASED
-
-
-def pinned(required: NodeSelector | None) -> str | None:
-    """The one node that every term of a required affinity names, or None. An empty term matches no node and names none."""
-    found: set[str] = set()
-    for term in (required.node_selector_terms if required else None) or ():
-        if not (term.match_expressions or term.match_fields):
-            continue
-        here = {
-            field.values[0]
-            for field in term.match_fields or ()
-            if field.key == names.FIELD_NAME and field.operator == "In" and field.values
-        }
-        if len(here) != 1:
-            return None
-        found |= here
-    return found.pop() if len(found) == 1 else None
-
-
-def unpinned(spec: PodSpec) -> PodSpec:
-    """The spec as it was before we pinned it: without the last field of every term, where that names the one node.
-
-    So a pod keeps its shape when it is released, and a gang has as many shapes as before. ``patches.pin`` appends ours
-    last, and makes a term only where there was no affinity.
-    """
-    affinity = spec.affinity
-    if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
-        return spec
-    required = affinity.node_affinity.required
-    if (node := pinned(required)) is None:
-        return spec
-    kept = []
-    for term in required.node_selector_terms or ():
-        if term.match_fields:
-            *before, last = term.match_fields
-            if (last.key, last.operator, last.values) != (names.FIELD_NAME, "In", (node,)):
-                return spec
-            kept.append(replace(term, match_fields=tuple(before) or None))
-        elif term.match_expressions:
-            return spec
-        else:
-            kept.append(term)
-    alone = len(kept) == 1 and not (kept[0].match_expressions or kept[0].match_fields)
-    node_affinity = replace(affinity.node_affinity, required=None if alone else NodeSelector(tuple(kept)))
-    return replace(spec, affinity=replace(affinity, node_affinity=node_affinity))
-
-
-def pinnable(required: NodeSelector | None) -> bool:
-    """Whether an affinity can be tightened to one node: the API lets an empty term stay only as it is, and it matches none."""
-    terms = required.node_selector_terms if required else None
-    return required is None or any(term.match_expressions or term.match_fields for term in terms or ())
 
 
 def pod_record(text: str) -> Record | None:

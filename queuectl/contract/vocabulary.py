@@ -57,6 +57,7 @@ _EXAMPLES: dict[Reason, Evidence] = {
     Reason.ROLLED_BACK: TextEvidence("train-3 was not bound within 60 s"),
     Reason.BYPASSED_GATE: TextEvidence("train-3"),
     Reason.NOT_REQUEUEABLE: TextEvidence("the pods have no owner"),
+    Reason.VICTIM_PROTECTED: TextEvidence("PodDisruptionBudget web lets 1 of 3 pods go now"),
 }
 
 
@@ -69,8 +70,8 @@ _WORDS = (
     ("Scheduling gate", ((names.GATE, "pods", ("ours; removed only by the controller, or by whoever holds the verb "
                           "`release` on podgroups (break-glass). Foreign gates are never touched")),)),
     ("Labels", (
-        (names.QUEUE_LABEL, "pods, Jobs", ("the leaf queue; it makes a pod managed. Copied from a Job to its pod template. "
-         "Cannot change after creation. An empty one counts as none")),
+        (names.QUEUE_LABEL, "pods, Jobs, Deployments, StatefulSets", ("the leaf queue; it makes a pod managed. Copied from an "
+         "owner to its pod template. Cannot change after creation. An empty one counts as none")),
         (names.POD_GROUP_LABEL, "pods", ("the PodGroup in the same namespace; absent: derived from the owner, else a group "
          "of one")),
         (names.ROLE_LABEL, "pods", "the role inside the group (leader, worker)"),
@@ -79,11 +80,11 @@ _WORDS = (
         (names.DEFAULT_QUEUE_LABEL, "namespaces", "queue of pods and Jobs that name none"),
     )),
     ("Annotations", (
-        (names.MIN_MEMBER, "Jobs", ("`N` or `all`: how many of the Job's pods start together; without it 1. Not read from "
+        (names.MIN_MEMBER, "owners", ("`N` or `all`: how many of the owner's pods start together; without it 1. Not read from "
          "pods; a PodGroup written by hand has `spec.minMember`")),
-        (names.TOPOLOGY_REQUIRED, "Jobs, pods on their own", "level in one domain of which all members go, or nowhere"),
-        (names.TOPOLOGY_PREFERRED, "Jobs, pods on their own", "level of which as few domains as possible are used"),
-        (names.BEST_EFFORT, "Jobs, PodGroups, pods on their own", ('`"true"` accepts placement although a required '
+        (names.TOPOLOGY_REQUIRED, "owners, pods on their own", "level in one domain of which all members go, or nowhere"),
+        (names.TOPOLOGY_PREFERRED, "owners, pods on their own", "level of which as few domains as possible are used"),
+        (names.BEST_EFFORT, "owners, PodGroups, pods on their own", ('`"true"` accepts placement although a required '
          "constraint is not modelled; all-or-nothing is then not promised")),
         (names.REQUEUE, "PodGroups", "a new value (a time, by custom) asks for another try"),
         (names.OPERATOR_HOLD, "PodGroups", "its presence is the operator's hold, besides the tenant's own `spec.hold`"),

@@ -10,13 +10,18 @@ from collections import Counter
 from collections.abc import Callable
 
 from queuectl.contract import foreign
+from queuectl.contract.budgets import protected
 from queuectl.contract.owners import shorten
+from queuectl.control import muster
 from queuectl.control.ledger import Ledger
 from queuectl.control.ports import Clock, Cluster, ClusterError, NotFound, Refused, Throttled, Unreachable, Upserted
 from queuectl.control.release import Release
 from queuectl.control.source import Source
 from queuectl.control.steps import Fenced, Step, Write
 from queuectl.model.changes import Change
+
+BUDGET = "isruption"  # in what the API server and we say of a disruption budget, and in no answer to too many requests
+BUDGET_WAIT = 10.0  # seconds before budgets are asked again: as long as the API server tells an eviction to wait
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +121,12 @@ class Actuator:
         try:
             if write.step is Step.CREATE:
                 reply = await self._cluster.create(write.kind, write.namespace, write.body)
+            elif write.step is Step.BUDGETS:
+                return await self._budgets(write)
+            elif write.step is Step.EVICT:
+                await self._cluster.evict(write.namespace, write.name, write.member)
+                await self._read_back(write)  # its answer does not say what became of the pod
+                return None
             else:
                 reply = await self._cluster.patch(
                     write.kind,
@@ -128,12 +139,20 @@ class Actuator:
         except Throttled as problem:
             return problem
         except ClusterError as problem:
-            if write.kind is not foreign.QUEUES:
+            if write.kind not in (foreign.QUEUES, foreign.BUDGETS):
                 await self._read_back(write)
             return problem
         if not write.dry_run:
             self._observe(self._source.apply(write.kind, Upserted(reply)))
         return reply
+
+    async def _budgets(self, write: Write) -> Throttled | None:
+        """Why budgets do not let all running members go, as what the Eviction API would say of one; None when they do."""
+        budgets = await self._cluster.list(foreign.BUDGETS, write.namespace)
+        pods = await self._cluster.list(foreign.PODS, write.namespace) if budgets else ()
+        running = {one.member.uid for one in muster.evictable(self._source, write.gang, running=True)}
+        why = protected(budgets, (pod for pod in pods if pod.metadata.uid in running))
+        return Throttled(why, BUDGET_WAIT) if why else None
 
     async def _read_back(self, write: Write) -> None:
         try:
@@ -145,6 +164,8 @@ class Actuator:
         except ClusterError:
             return
         else:
+            if write.kind is foreign.PODS and write.member and current.metadata.uid != write.member:
+                self._observe(self._source.gone(write.kind, write.member))  # another has its name
             self._observe(self._source.apply(write.kind, Upserted(current)))
 
     def _note(self, write: Write, reply: object) -> None:
@@ -161,7 +182,10 @@ class Actuator:
             "object": f"{write.namespace}/{write.name}",
             "round": write.round,
         }
-        if isinstance(reply, Throttled):
+        if isinstance(reply, Throttled) and write.step in (Step.BUDGETS, Step.EVICT) and BUDGET in reply.message:
+            log.info("not given back yet: %s", shorten(reply.message, 300), extra=details)  # nobody is overloaded
+            self.ledger.failed(write.target, now, reply.retry_after)
+        elif isinstance(reply, Throttled):
             self._limit = max(1.0, self._limit / 2)
             self.ledger.failed(write.target, now, reply.retry_after)
         elif isinstance(reply, Unreachable | Refused):

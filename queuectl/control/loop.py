@@ -284,8 +284,8 @@ class Controller:
     def _write(self, wall: int, now: float) -> list[float]:
         """Offer every write that is called for; returns when (seconds from now) to look again."""
         fence, later = self.leadership.fence, []
-        for job, wanted in list(self.source.underived.items()):
-            if (write := derive(self.source, job, wanted)) is not None:
+        for owner, wanted in list(self.source.underived.items()):
+            if (write := derive(self.source, owner, wanted)) is not None:
                 self.actuator.offer(write)
         deferred: set[str] = set()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from queuectl.contract.foreign import Job, Kind, Meta, PriorityClass, SelectorTerm
+from queuectl.contract.foreign import Kind, Meta, PriorityClass, SelectorTerm, Workload
 from queuectl.model.gangs import Member, Stage
 
 
@@ -19,8 +19,9 @@ class Tracked(Struct, gc=False):
     terms: tuple[SelectorTerm, ...] | None
     queue: str
     group: str  # name of the PodGroup that its label names, "" when none
-    job: str  # UID of the controlling Job, "" when none
-    job_name: str
+    owner: str  # UID of the owner that controls it, "" when it is none that we know
+    owner_kind: str
+    owner_name: str
     likeness: int  # pods of equal likeness get the same answer from the admission chain
     priority: int
     problem: str  # what is wrong with its requests, "" when nothing is
@@ -90,7 +91,7 @@ class Classes:
         name = self.names.gone(uid)
         return name is not None and self._values.pop(name, None) is not None
 
-    def of(self, owner: Job | None) -> int:
+    def of(self, owner: Workload | None) -> int:
         """Priority of a template: its own number, else its class, else the default class, else 0.
 
         Of several default classes the lowest counts, as the API server has it.

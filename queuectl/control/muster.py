@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from queuectl.control.source import Source, Tracked
+from queuectl.control.steps import Target, pod_target
 from queuectl.model.gangs import GiveBack, Member, Record, Stage
 
 
@@ -40,11 +41,29 @@ def live(view: Source, gang: str) -> bool:
     )
 
 
+def evictable(view: Source, gang: str, *, running: bool = False) -> Iterator[Tracked]:
+    """Members that were released and hold on until they are told to go; only those that have started, if ``running``."""
+    first = Stage.RUNNING if running else Stage.RELEASED
+    for uid in view.members.get(gang, ()):
+        member = view.pods[uid].member
+        if first <= member.stage < Stage.SUCCEEDED and not member.leaving:
+            yield view.pods[uid]
+
+
+def gated(view: Source, gang: str) -> Iterator[Target]:
+    """Members behind our gate, as targets of writes."""
+    found = (view.pods[uid] for uid in view.members.get(gang, ()))
+    return (pod_target(tracked) for tracked in found if tracked.member.stage is Stage.GATED)
+
+
 def all_started(view: Source, gang: str, record: Record) -> bool:
     """Whether every slot of the record has a member that runs or has succeeded.
 
-    A member's slot is the one that its own record names, else its rank; members without either count one by one.
+    A member's slot is the one that its own record names, else its rank; members without either, or of a rank that the gang
+    has no slot for (a StatefulSet may count from any number), count one by one.
     """
+    known = view.gang(gang)
+    slots_there = known.maximum if known is not None else 0
     wanted = {place.slot for place in record.places}
     slots: set[int] = set()
     unranked = 0
@@ -53,7 +72,7 @@ def all_started(view: Source, gang: str, record: Record) -> bool:
             continue
         if member.record is not None and member.record.places:
             slots.add(member.record.places[0].slot)
-        elif member.rank is not None:
+        elif member.rank is not None and member.rank < slots_there:
             slots.add(member.rank)
         else:
             unranked += 1

@@ -8,10 +8,12 @@ its trace on an object before the next one begins.
     pending ── ask ── RECORD ── (resume owner) ── release each member ── note ── finish
                         │
                       EVICTED ── suspend owner ── (its pods go) ── RETURN ── resume owner ── pending
+          budgets ───── EVICTED ── evict each member ── (they go) ── RETURN ── pending
 
 Order is the safety argument. A gate goes only after the record of that very round was read back from the API server
 (P1). A record is compared and set on the version it was decided on. Giving back is written before the owner is touched,
-and the owner's own annotation says, in the same write as ``spec.suspend``, that it was us and in which round.
+and the owner's own annotation says, in the same write as ``spec.suspend``, that it was us and in which round. An eviction
+names the UID of a pod that was released in the round being given back: whatever has its name later is not meant.
 """
 
 from __future__ import annotations
@@ -20,20 +22,33 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from queuectl.contract import foreign, patches, translate
-from queuectl.contract.foreign import Custom, Job
-from queuectl.contract.owners import JOB, shorten
+from queuectl.contract import foreign, owners, patches, translate
+from queuectl.contract.foreign import Custom, Workload
+from queuectl.contract.owners import shorten
 from queuectl.contract.policies import FENCE_POLICIES, STALE_FENCE
 from queuectl.control import muster
 from queuectl.control.ports import ClusterError, Conflict, NotFound, Refused, Throttled, Unreachable
 from queuectl.control.source import Source, Tracked
-from queuectl.control.steps import Fenced, Step, Target, Write, on_group, on_owner, on_pod, pod_target, with_record
+from queuectl.control.steps import (
+    Fenced,
+    Step,
+    Target,
+    Write,
+    ask_budgets,
+    eviction,
+    on_group,
+    on_owner,
+    on_pod,
+    pod_target,
+    with_record,
+)
 from queuectl.model.changes import Change, RecordSeen, WriteFailed
 from queuectl.model.gangs import GiveBack, Place, Record, Stage
 from queuectl.model.plan import Action, Admit, AdmitExtra, Cause, Refuse, Withdraw
 from queuectl.model.reasons import Misfit, Reason, TextEvidence
 
 ASK_AGAIN = 10_000  # milliseconds for which the answer to a dry run holds for all pods of its kind: policies may change
+SPARED = 2_000  # … and that budgets let a gang go: others use them up too, so only while the write that follows is made
 KINDS_KEPT = 4096  # answers remembered; more only means to ask again
 
 
@@ -57,6 +72,8 @@ class Release:
         self.intents: dict[str, Intent] = {}
         self.extras: dict[str, AdmitExtra] = {}
         self.withdrawals: dict[str, Withdraw] = {}
+        self.protected: dict[str, Misfit] = {}  # gangs that are to be given back and may not yet → why
+        self._spared: dict[str, int] = {}  # gangs → when budgets let all their members go
         self._accepted: dict[object, int] = {}  # kind of pods → when the API server last accepted a dry run of one
         self._now = 0
 
@@ -85,6 +102,8 @@ class Release:
         """The gang no longer exists."""
         self.intents.pop(gang, None)
         self.withdrawals.pop(gang, None)
+        self.protected.pop(gang, None)
+        self._spared.pop(gang, None)
         for member in [uid for uid, extra in self.extras.items() if extra.gang == gang]:
             del self.extras[member]
 
@@ -111,7 +130,7 @@ class Release:
             yield self._finish(group, owner, fence, now)
         elif flags.get("Evicted") and record is not None:
             self.withdrawals.pop(gang, None)  # said, whatever became of the answer
-            yield from self._give_back(group, owner, record, fence, now)
+            yield from self._give_back(group, owner, record, fence, now, free)
         elif record is not None and owner is not None and translate.own_suspend(group, owner):
             self.withdrawals.pop(gang, None)  # its user takes it away already, and means it
             if not muster.live(self._view, gang):
@@ -124,7 +143,7 @@ class Release:
         else:
             yield from self._pending(group, owner, fence, now)
 
-    def _pending(self, group: Custom, owner: Job | None, fence: int, now: int) -> Iterator[Write]:
+    def _pending(self, group: Custom, owner: Workload | None, fence: int, now: int) -> Iterator[Write]:
         """No record: undo what a give-back left behind, or carry out the engine's admission."""
         gang, status = group.metadata.uid, group.status or {}
         round_ = int(status.get("round") or 0)
@@ -132,7 +151,8 @@ class Release:
         if edited and translate.conditions(status).get("Deactivated"):
             yield on_group(Step.RESET, group, patches.reset(group, fence, now))
             return
-        if owner is not None and owner.spec.suspend and translate.suspension_step(owner, gang, round_) == "suspended":
+        suspended = translate.awaits_resume(owner)
+        if owner is not None and suspended and translate.suspension_step(owner, gang, round_) == "suspended":
             # Alone: a record made meanwhile would take this resume for its own, and later the user's suspend too.
             yield on_owner(Step.RESUME, gang, owner, round_, fence)
             return
@@ -143,7 +163,7 @@ class Release:
         elif intent is not None:
             yield from self._admit(group, owner, intent, fence)
 
-    def _admit(self, group: Custom, owner: Job | None, intent: Intent, fence: int) -> Iterator[Write]:
+    def _admit(self, group: Custom, owner: Workload | None, intent: Intent, fence: int) -> Iterator[Write]:
         """Not recorded yet: ask about one member of each kind, then record."""
         admit = intent.admit
         asking: set[object] = set()
@@ -156,7 +176,7 @@ class Release:
                 asking.add(kind)
                 yield on_pod(Step.ASK, tracked, one.node, admit.round, fence)
         if not asking:
-            resumes = owner is not None and owner.spec.suspend
+            resumes = translate.awaits_resume(owner)
             body = patches.record(group, admit.round, admit.decided_at, admit.places, fence, resumes=resumes)
             yield on_group(Step.RECORD, group, body, admit.round)
 
@@ -167,7 +187,13 @@ class Release:
         return kind in intent.asked
 
     def _complete(
-        self, group: Custom, owner: Job | None, record: Record, fence: int, now: int, free: Callable[[Target], bool]
+        self,
+        group: Custom,
+        owner: Workload | None,
+        record: Record,
+        fence: int,
+        now: int,
+        free: Callable[[Target], bool],
     ) -> Iterator[Write]:
         """Recorded: resume the owner, release every member that has its place, note when all have started."""
         gang, status = group.metadata.uid, group.status or {}
@@ -221,38 +247,71 @@ class Release:
             yield on_group(Step.RESET, group, patches.reset(group, fence, now))
         elif record is None or record.round != withdraw.round:
             del self.withdrawals[gang]  # of a round that is over
+        elif (known := self._view.gang(gang)) is not None and known.give_back is GiveBack.EVICT and self._guarded(gang):
+            yield ask_budgets(group, withdraw.round)
+            yield from self._excuse(group, fence)
         else:
-            suspends = (known := self._view.gang(gang)) is not None and known.give_back is GiveBack.SUSPEND
+            suspends = known is not None and known.give_back is GiveBack.SUSPEND
             body = patches.evicted(group, withdraw, fence, now, suspends=suspends)
             yield on_group(Step.EVICTED, group, body, withdraw.round)
 
-    def _give_back(self, group: Custom, owner: Job | None, record: Record, fence: int, now: int) -> Iterator[Write]:
-        """Evicted: have the owner take its pods away; when nothing is left, return the gang to its queue.
+    def _guarded(self, gang: str) -> bool:
+        """Whether budgets must be asked first: they guard what runs, and the answer does not hold for long."""
+        if self._now - self._spared.get(gang, -SPARED) < SPARED:
+            return False
+        return next(muster.evictable(self._view, gang, running=True), None) is not None
 
-        Somebody may resume the owner meanwhile. As long as pods of the round live, it is suspended again.
+    def _excuse(self, group: Custom, fence: int) -> Iterator[Write]:
+        """Say why the gang is not given back yet, where its status does not."""
+        if (misfit := self.protected.get(group.metadata.uid)) is not None:
+            body = patches.blocker(group, (misfit,), fence)
+            if (group.status or {}).get("blocker") != body["status"]["blocker"]:
+                yield on_group(Step.BLOCKER, group, body)
+
+    def _give_back(
+        self,
+        group: Custom,
+        owner: Workload | None,
+        record: Record,
+        fence: int,
+        now: int,
+        free: Callable[[Target], bool],
+    ) -> Iterator[Write]:
+        """Evicted: have the owner take its pods away, or evict them; when nothing is left, return the gang to its queue.
+
+        Somebody may resume the owner meanwhile. As long as pods of the round live, it is suspended again. What is evicted
+        is made anew behind our gate at once, so here a release that is still on its way could let go of a pod of the next
+        round: the gang returns only when there is none.
         """
         gang = group.metadata.uid
         live = muster.live(self._view, gang)
-        if owner is not None:
+        table = owners.of(owner) if owner is not None else None
+        if owner is not None and table is not None and table.give_back is GiveBack.SUSPEND:
             suspended = translate.suspension_step(owner, gang, record.round) == "suspended"
-            if not suspended or (live and not owner.spec.suspend):
+            if not suspended or (live and not table.suspended(owner)):
                 yield on_owner(Step.SUSPEND, gang, owner, record.round, fence)
                 return
-            if owner.spec.suspend and owner.status.active:
+            if table.suspended(owner) and not table.vacated(owner):
                 return
+        elif owner is not None and live:
+            for tracked in muster.evictable(self._view, gang):
+                yield eviction(tracked, record.round)
+            yield from self._excuse(group, fence)
+            return
+        elif owner is not None and not all(map(free, muster.gated(self._view, gang))):
+            return
         if not live:
             reason = str(((group.status or {}).get("requeue") or {}).get("reason") or "GivenBack")
             yield on_group(Step.RETURN, group, patches.returned(group, fence, now, reason), record.round)
 
-    def _over(self, gang: str, owner: Job | None) -> bool:
+    def _over(self, gang: str, owner: Workload | None) -> bool:
         """Whether nothing of the gang is still to come: its owner has ended or is gone, or every member succeeded."""
         known = self._view.gang(gang)
-        ended = owner is not None and JOB.finished(owner)
+        ended = owner is not None and owners.of(owner).finished(owner)
         return ended or (known is not None and known.finished) or muster.all_over(self._view, gang)
 
-    def _finish(self, group: Custom, owner: Job | None, fence: int, now: int) -> Write:
-        conditions = owner.status.conditions or () if owner is not None else ()
-        failed = any(c.type == "Failed" and c.status == "True" for c in conditions)
+    def _finish(self, group: Custom, owner: Workload | None, fence: int, now: int) -> Write:
+        failed = owner is not None and owners.of(owner).failed(owner)
         found = muster.counts(self._view, group.metadata.uid)
         return on_group(
             Step.FINISH, group, patches.finished(group, found, fence, now, "Failed" if failed else "Completed")
@@ -266,11 +325,13 @@ class Release:
         """
         if write.step in (Step.CREATE, Step.QUEUE):
             return True
+        if write.step is Step.BUDGETS:
+            return write.gang in self.withdrawals
         group, tracked = self._view.groups.get(write.gang), self._view.pods.get(write.member)
         version, intent = write.body["metadata"].get("resourceVersion"), self.intents.get(write.gang)
         decided = intent is not None and intent.admit.round == write.round
         if write.kind is foreign.PODS:
-            if tracked is None or tracked.version != version:
+            if tracked is None or (tracked.version != version and write.step is not Step.EVICT):
                 return False
             if write.gang == write.member:
                 return decided
@@ -285,6 +346,11 @@ class Release:
             case Step.RELEASE | Step.EXTRA:
                 given_back = write.gang in self.withdrawals or translate.conditions(status).get("Evicted")
                 return not given_back and int((status.get("admission") or {}).get("round") or 0) == write.round
+            case Step.EVICT:
+                record = translate.record(status)
+                evicted = translate.conditions(status).get("Evicted") and record is not None
+                leaving = tracked is None or tracked.member.leaving
+                return bool(evicted and not leaving and record and record.round == write.round)
             case Step.RESUME:
                 return (owner := self._view.owner(group)) is not None and not _resumed(owner, write, write.gang)
             case _:
@@ -303,6 +369,9 @@ class Release:
         self._view.touched.add(write.gang)
         if not isinstance(reply, ClusterError):
             return self._done(write)
+        if write.step in (Step.BUDGETS, Step.EVICT) and isinstance(reply, Throttled | Refused):
+            self.protected[write.gang] = Misfit(Reason.VICTIM_PROTECTED, TextEvidence(shorten(reply.message, 300)))
+            return []
         if isinstance(reply, Throttled | Unreachable) or _lacks_rights(reply):
             return []
         match write.step:
@@ -324,6 +393,8 @@ class Release:
                         self._accepted.clear()
                     self._accepted[_kind(tracked)] = self._now
             case Step.RECORD:
+                self._spared.pop(write.gang, None)
+                self.protected.pop(write.gang, None)
                 group = self._view.groups.get(write.gang)
                 record = translate.record(group.status or {}) if group is not None else None
                 if record is not None and record.round == write.round:
@@ -333,6 +404,11 @@ class Release:
                 return [RecordSeen(write.gang, Record(admit.round, admit.places, admit.decided_at))]
             case Step.EXTRA:
                 self.extras.pop(write.member, None)
+            case Step.BUDGETS:
+                self._spared[write.gang] = self._now
+                self.protected.pop(write.gang, None)
+            case Step.EVICT:
+                self.protected.pop(write.gang, None)
             case Step.EVICTED | Step.RESET | Step.FINISH:
                 self.withdrawals.pop(write.gang, None)
             case _:
@@ -395,7 +471,7 @@ def _kind(tracked: Tracked) -> object:
     return tracked.namespace, tracked.member.shape, tracked.likeness
 
 
-def _resumed(owner: Job, of: Record | Write, gang: str) -> bool:
+def _resumed(owner: Workload, of: Record | Write, gang: str) -> bool:
     """Whether the owner says that we have resumed it in that round of that gang."""
     return translate.suspension_step(owner, gang, of.round) == "resumed"
 

@@ -11,9 +11,9 @@ from sys import intern
 
 from msgspec.structs import replace
 
-from queuectl.contract import translate
-from queuectl.contract.foreign import Custom, Job
-from queuectl.contract.owners import JOB, pod_group_name
+from queuectl.contract import owners, translate
+from queuectl.contract.foreign import Custom, Meta, Workload
+from queuectl.contract.owners import pod_group_name
 from queuectl.contract.shapes import Shapes
 from queuectl.control.mirror import Classes, Tally, Tracked, older
 from queuectl.model.changes import Change, GangGone, GangSeen, MemberGone, MemberSeen
@@ -27,12 +27,12 @@ class Rolls:
         self.pods: dict[str, Tracked] = {}
         self.members: dict[str, dict[str, None]] = {}  # gang UID → pod UIDs
         self.groups: dict[str, Custom] = {}
-        self.jobs: dict[str, Job] = {}
-        self.underived: dict[str, str] = {}  # managed Jobs without a PodGroup → their queue
-        self.invalid: dict[str, str] = {}  # managed Jobs that can have none → why
+        self.owners: dict[str, Workload] = {}
+        self.underived: dict[str, str] = {}  # managed owners without a PodGroup → their queue
+        self.invalid: dict[str, str] = {}  # managed owners that can have none → why
         self.touched: set[str] = set()  # gangs whose wire state changed since the last look
         self._named: dict[tuple[str, str], str] = {}
-        self._awaited: dict[tuple[str, str], str] = {}  # the name that a Job's PodGroup has → the Job
+        self._awaited: dict[tuple[str, str], str] = {}  # the name that an owner's PodGroup has → the owner
         self._gangs: dict[str, Gang] = {}
         self._tallies: dict[str, Tally] = {}
         self._crews: dict[str, translate.Crew] = {}
@@ -41,12 +41,12 @@ class Rolls:
 
     # ---- members of gangs
 
-    def _gang_uid(self, uid: str, namespace: str, group: str, job: str, job_name: str) -> str:
+    def _gang_uid(self, uid: str, namespace: str, group: str, owner: str, kind: str, name: str) -> str:
         """The gang a pod belongs to: its PodGroup's UID, a stand-in where that does not exist, or its own UID."""
         if group:
             return self._named.get((namespace, group)) or f"missing/{namespace}/{group}"
-        if job:
-            return self._derived(namespace, job, job_name) or f"missing/{namespace}/{job}"
+        if owner:
+            return self._derived(namespace, owner, kind, name) or f"missing/{namespace}/{owner}"
         return uid
 
     def _enter(self, tracked: Tracked) -> None:
@@ -75,16 +75,16 @@ class Rolls:
             yield GangGone(gang)
 
     def _stand_in(self, uid: str) -> Iterator[Change]:
-        """What stands for a PodGroup that does not exist: while it has members, or its Job must be told what is wrong."""
+        """What stands for a PodGroup that does not exist: while it has members, or its owner must be told what is wrong."""
         _, namespace, key = uid.split("/", 2)
-        job, first = self.jobs.get(key), next(iter(self.members.get(uid, ())), None)
-        problem = self.invalid.get(key, "") if job is not None else ""
+        owner, first = self.owners.get(key), next(iter(self.members.get(uid, ())), None)
+        problem = self.invalid.get(key, "") if owner is not None else ""
         if first is not None:
             pod = self.pods[first]
-            yield from self._seen(translate.stand_in(uid, namespace, pod.group or pod.job_name, pod.queue, problem))
-        elif job is not None and problem:
+            yield from self._seen(translate.stand_in(uid, namespace, pod.group or pod.owner_name, pod.queue, problem))
+        elif owner is not None and problem:
             yield from self._seen(
-                translate.stand_in(uid, namespace, job.metadata.name, translate.queue_of(job), problem)
+                translate.stand_in(uid, namespace, owner.metadata.name, translate.queue_of(owner), problem)
             )
         elif self._gangs.pop(uid, None) is not None:
             self.touched.add(uid)
@@ -95,7 +95,9 @@ class Rolls:
         moved = []
         for uid in list(self.members.get(gang, ())):
             tracked = self.pods[uid]
-            home = self._gang_uid(uid, tracked.namespace, tracked.group, tracked.job, tracked.job_name)
+            home = self._gang_uid(
+                uid, tracked.namespace, tracked.group, tracked.owner, tracked.owner_kind, tracked.owner_name
+            )
             if home != gang:
                 self._leave(tracked)
                 tracked.member = replace(tracked.member, gang=intern(home))
@@ -110,28 +112,27 @@ class Rolls:
 
     # ---- PodGroups and their owners
 
-    def _derived(self, namespace: str, job: str, job_name: str) -> str:
-        """UID of the PodGroup derived from a Job, "" when there is none.
+    def _derived(self, namespace: str, owner: str, kind: str, name: str) -> str:
+        """UID of the PodGroup derived from an owner, "" when there is none.
 
-        It has the name that only this Job's has, in its namespace, and is controlled by it: no other claim counts, for
+        It has the name that only this owner's has, in its namespace, and is controlled by it: no other claim counts, for
         whoever may write PodGroups may write ownerReferences too.
         """
-        uid = self._named.get((namespace, pod_group_name(JOB.kind.kind, job_name, job)), "")
+        uid = self._named.get((namespace, pod_group_name(kind, name, owner)), "")
         if not uid:
             return ""
         known = translate.controller(self.groups[uid].metadata)
-        return uid if known is not None and known.uid == job else ""
+        return uid if known is not None and known.uid == owner else ""
 
-    def owner(self, group: Custom) -> Job | None:
-        """The Job that a PodGroup was derived from, while it exists."""
+    def _derived_of(self, owner: Workload) -> str:
+        meta = owner.metadata
+        return self._derived(meta.namespace, meta.uid, owners.of(owner).kind.kind, meta.name)
+
+    def owner(self, group: Custom) -> Workload | None:
+        """The owner that a PodGroup was derived from, while it exists."""
         known = translate.controller(group.metadata)
-        job = self.jobs.get(known.uid) if known is not None else None
-        if (
-            job is None
-            or self._derived(job.metadata.namespace, job.metadata.uid, job.metadata.name) != group.metadata.uid
-        ):
-            return None
-        return job
+        owner = self.owners.get(known.uid) if known is not None else None
+        return owner if owner is not None and self._derived_of(owner) == group.metadata.uid else None
 
     def _group(self, group: Custom) -> Iterator[Change]:
         meta = group.metadata
@@ -168,35 +169,32 @@ class Rolls:
         yield from self._claimed((meta.namespace, meta.name))
 
     def _claimed(self, name: tuple[str, str]) -> Iterator[Change]:
-        """The PodGroup of this name came, went or changed hands: the Job that has that name for its own looks again."""
-        if (job := self.jobs.get(self._awaited.get(name, ""))) is not None:
-            yield from self._want(job)
+        """The PodGroup of this name came, went or changed hands: the owner that has that name for its own looks again."""
+        if (owner := self.owners.get(self._awaited.get(name, ""))) is not None:
+            yield from self._want(owner)
 
-    def _job(self, job: Job) -> Iterator[Change]:
-        meta = job.metadata
-        self.jobs[meta.uid] = job
-        self._awaited[meta.namespace, pod_group_name(JOB.kind.kind, meta.name, meta.uid)] = meta.uid
-        if group := self._derived(meta.namespace, meta.uid, meta.name):
+    def _owner_seen(self, owner: Workload) -> Iterator[Change]:
+        self.owners[owner.metadata.uid] = owner
+        self._awaited[_own_name(owner)] = owner.metadata.uid
+        if group := self._derived_of(owner):
             yield from self._refresh(group)
-        yield from self._want(job)
+        yield from self._want(owner)
 
-    def _want(self, job: Job) -> Iterator[Change]:
-        """A managed Job without a PodGroup is to get one, unless it is over; one that can have none is told why.
+    def _want(self, owner: Workload) -> Iterator[Change]:
+        """A managed owner without a PodGroup is to get one, unless it is over; one that can have none is told why.
 
         Its pods tell the queue where neither it nor its template does.
         """
-        meta = job.metadata
+        meta, kind = owner.metadata, owners.of(owner).kind.kind
         stand_in = f"missing/{meta.namespace}/{meta.uid}"
         queue = problem = ""
-        derived = self._derived(meta.namespace, meta.uid, meta.name)
-        if not derived and meta.deletion_timestamp is None and not JOB.finished(job):
+        if not self._derived_of(owner) and meta.deletion_timestamp is None and not owners.of(owner).finished(owner):
             first = next(iter(self.members.get(stand_in, ())), None)
-            queue = translate.queue_of(job) or (self.pods[first].queue if first is not None else "")
+            queue = translate.queue_of(owner) or (self.pods[first].queue if first is not None else "")
         if queue:
-            name = pod_group_name(JOB.kind.kind, meta.name, meta.uid)
-            problem = translate.underivable(job, queue)
-            if (meta.namespace, name) in self._named:
-                problem = f"PodGroup {meta.namespace}/{name} is not the Job's own and in the way: delete it"
+            problem = translate.underivable(owner, queue)
+            if (name := _own_name(owner)) in self._named:
+                problem = f"PodGroup {'/'.join(name)} is not the {kind}'s own and in the way: delete it"
         self.underived.pop(meta.uid, None)
         self.invalid.pop(meta.uid, None)
         if problem:
@@ -205,17 +203,16 @@ class Rolls:
             self.underived[meta.uid] = queue
         yield from self._stand_in(stand_in)
 
-    def _job_gone(self, uid: str) -> Iterator[Change]:
-        job = self.jobs.pop(uid, None)
-        if job is None:
+    def _owner_gone(self, uid: str) -> Iterator[Change]:
+        owner = self.owners.pop(uid, None)
+        if owner is None:
             return
-        meta = job.metadata
         self.underived.pop(uid, None)
         self.invalid.pop(uid, None)
-        self._awaited.pop((meta.namespace, pod_group_name(JOB.kind.kind, meta.name, uid)), None)
-        if group := self._derived(meta.namespace, uid, meta.name):
+        self._awaited.pop(_own_name(owner), None)
+        if group := self._derived_of(owner):
             yield from self._refresh(group)
-        yield from self._stand_in(f"missing/{meta.namespace}/{uid}")
+        yield from self._stand_in(f"missing/{owner.metadata.namespace}/{uid}")
 
     def _refresh(self, uid: str, *, anew: bool = True) -> Iterator[Change]:
         """The gang again, if anything that the engine knows of it changed. Not ``anew``: only its members may have."""
@@ -228,9 +225,10 @@ class Rolls:
         self.touched.add(uid)
         yield from self._seen(translate.gang(group, owner, self._shapes, crew))
 
-    def _crew(self, gang: str, owner: Job | None) -> translate.Crew:
-        tally = self._tallies.get(gang)
-        cleaned = JOB.cleaned(owner, tally.succeeded if tally is not None else 0) if owner is not None else 0
+    def _crew(self, gang: str, owner: Workload | None) -> translate.Crew:
+        tally, cleaned = self._tallies.get(gang), 0
+        if owner is not None:
+            cleaned = owners.of(owner).cleaned(owner, tally.succeeded if tally is not None else 0)
         if tally is None:
             return translate.Crew(self._classes.of(owner), cleaned=cleaned)
         return translate.Crew(
@@ -256,3 +254,9 @@ class Rolls:
     def gang(self, uid: str) -> Gang | None:
         """The gang as last told to the engine."""
         return self._gangs.get(uid)
+
+
+def _own_name(owner: Workload) -> tuple[str, str]:
+    """Namespace and name of the PodGroup that an owner's gang has."""
+    meta: Meta = owner.metadata
+    return meta.namespace, pod_group_name(owners.of(owner).kind.kind, meta.name, meta.uid)

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Iterable, Iterator
 from sys import intern
 
-from queuectl.contract import foreign, names, translate
-from queuectl.contract.foreign import Custom, Job, Kind, Meta, Pod
+from queuectl.contract import foreign, names, owners, translate
+from queuectl.contract.foreign import Custom, Kind, Meta, Pod
 from queuectl.contract.shapes import likeness
 from queuectl.contract.v1alpha1 import InvalidObject
 from queuectl.control.mirror import Names, Problems, Tracked, older
@@ -35,12 +35,14 @@ from queuectl.model.topology import DEFAULT_LEVELS
 
 __all__ = ["KINDS", "Source", "Tracked"]
 
+OWNER_KINDS = tuple(row.kind for row in owners.OWNERS.values())
+_OWNER_KINDS = {kind.plural: kind for kind in OWNER_KINDS}
 KINDS = (
     foreign.NODES,
     foreign.PRIORITY_CLASSES,
     foreign.TOPOLOGIES,
     foreign.QUEUES,
-    foreign.JOBS,
+    *OWNER_KINDS,
     foreign.POD_GROUPS,
     foreign.PODS,
 )
@@ -53,7 +55,7 @@ log = logging.getLogger(__name__)
 
 
 class Source(Rolls):
-    """Mirror and translator. ``apply`` costs O(1) an event, except where a PodGroup or Job appears: O(its members)."""
+    """Mirror and translator. ``apply`` costs O(1) an event, except where a PodGroup or owner appears: O(its members)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,8 +127,8 @@ class Source(Rolls):
                 return self._queue_names.by_uid
             case "podgroups":
                 return self.groups
-            case "jobs":
-                return self.jobs
+            case plural if plural in _OWNER_KINDS:
+                return [uid for uid, owner in self.owners.items() if owners.of(owner).kind.plural == plural]
             case "priorityclasses":
                 return self._classes.names.by_uid
             case _:
@@ -137,13 +139,13 @@ class Source(Rolls):
         if kind is foreign.PODS:
             return pod.version if (pod := self.pods.get(uid)) is not None else ""
         queue = self.queues.get(self._queue_names.by_uid.get(uid, ""))
-        found = self.groups.get(uid) or self.jobs.get(uid) or queue
+        found = self.groups.get(uid) or self.owners.get(uid) or queue
         return found.metadata.resource_version if found is not None and found.metadata.uid == uid else ""
 
     def _upserted(self, kind: Kind, obj: object) -> Iterator[Change]:
         match obj:
-            case Job():
-                yield from self._job(obj)
+            case foreign.Job() | foreign.ReplicaSet() | foreign.StatefulSet():
+                yield from self._owner_seen(obj)
             case foreign.Node(metadata=meta):
                 node = translate.node(obj)
                 self._nodes.seen(meta)
@@ -185,8 +187,8 @@ class Source(Rolls):
                     yield QueueGone(name)
             case "podgroups":
                 yield from self._group_gone(uid)
-            case "jobs":
-                yield from self._job_gone(uid)
+            case plural if plural in _OWNER_KINDS:
+                yield from self._owner_gone(uid)
             case "priorityclasses":
                 if self._classes.gone(uid):
                     yield from self._reclassed()
@@ -222,8 +224,8 @@ class Source(Rolls):
         if gang == uid:
             crew = translate.Crew(now.priority, problem=now.problem)
             yield from self._seen(translate.lone(pod, now.member, crew))
-        elif gang not in self.groups and now.job not in self.underived and now.job in self.jobs and not now.group:
-            yield from self._want(self.jobs[now.job])
+        elif gang not in self.groups and now.owner not in self.underived and now.owner in self.owners and not now.group:
+            yield from self._want(self.owners[now.owner])
         if before is not None or gang in self.groups or gang not in self._gangs or len(self.members[gang]) == 1:
             yield from self._settle(gang)  # one more pod changes nothing of what stands for pods only
         if before is not None and before.member.gang != gang:
@@ -235,10 +237,9 @@ class Source(Rolls):
         known = translate.controller(meta)
         # Interned: a hundred thousand pods share these few texts.
         namespace, group = intern(meta.namespace), labels.get(names.POD_GROUP_LABEL, "")
-        job, job_name = (intern(known.uid), intern(known.name)) if known is not None else ("", "")
-        member, problem = translate.member(
-            pod, intern(self._gang_uid(meta.uid, namespace, group, job, job_name)), self._shapes
-        )
+        owner, kind, name = (intern(known.uid), intern(known.kind), intern(known.name)) if known else ("", "", "")
+        gang = intern(self._gang_uid(meta.uid, namespace, group, owner, kind, name))
+        member, problem = translate.member(pod, gang, self._shapes)
         required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
         return Tracked(
             namespace=namespace,
@@ -247,8 +248,9 @@ class Source(Rolls):
             terms=required.node_selector_terms if required else None,
             queue=intern(labels[names.QUEUE_LABEL]),
             group=intern(group) if group else "",
-            job=job,
-            job_name=job_name,
+            owner=owner,
+            owner_kind=kind,
+            owner_name=name,
             likeness=likeness(pod) if member.stage is Stage.GATED else 0,
             priority=spec.priority or 0,
             problem=problem,

@@ -7,9 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from queuectl.contract import foreign, patches
-from queuectl.contract.foreign import Custom, Job, Kind
-from queuectl.contract.owners import JOB
+from queuectl.contract import foreign, owners, patches
+from queuectl.contract.foreign import Custom, Kind, Workload
 from queuectl.control.source import Source, Tracked
 from queuectl.model.plan import AdmitExtra
 
@@ -26,15 +25,17 @@ class Step(enum.IntEnum):
     EXTRA = 2  # a member beyond the record, with its own record in the same patch
     EVICTED = 3  # say that the gang is given back
     SUSPEND = 4  # let the owner take its pods away
-    RETURN = 5  # nothing is left: back in the queue
-    RECORD = 6  # the decision
-    ASK = 7  # would the API server accept the release? (dry run)
-    CREATE = 8  # the PodGroup of an owner
-    RESET = 9  # requeued by hand while waiting, or edited
-    FINISH = 10
-    NOTE = 11  # all have started
-    BLOCKER = 12  # why it waits
-    QUEUE = 13  # a queue's status
+    EVICT = 5  # have one pod go by the Eviction API
+    RETURN = 6  # nothing is left: back in the queue
+    RECORD = 7  # the decision
+    ASK = 8  # would the API server accept the release? (dry run)
+    BUDGETS = 9  # would disruption budgets let all members go? (reads only)
+    CREATE = 10  # the PodGroup of an owner
+    RESET = 11  # requeued by hand while waiting, or edited
+    FINISH = 12
+    NOTE = 13  # all have started
+    BLOCKER = 14  # why it waits, or is not given back
+    QUEUE = 15  # a queue's status
 
 
 Target = tuple[str, str, str]
@@ -72,10 +73,10 @@ def on_group(step: Step, group: Custom, body: dict[str, Any], round_: int = 0) -
     return Write(step, foreign.POD_GROUPS, meta.namespace, meta.name, body, meta.uid, round_, subresource="status")
 
 
-def on_owner(step: Step, gang: str, owner: Job, round_: int, fence: int) -> Write:
+def on_owner(step: Step, gang: str, owner: Workload, round_: int, fence: int) -> Write:
     """Suspend or resume the owner."""
     body = patches.suspension(owner, gang, round_, fence, suspend=step is Step.SUSPEND)
-    return Write(step, JOB.kind, owner.metadata.namespace, owner.metadata.name, body, gang, round_)
+    return Write(step, owners.of(owner).kind, owner.metadata.namespace, owner.metadata.name, body, gang, round_)
 
 
 def on_pod(step: Step, tracked: Tracked, node: str, round_: int, fence: int) -> Write:
@@ -103,11 +104,23 @@ def with_record(step: Step, tracked: Tracked, extra: AdmitExtra, fence: int) -> 
     return Write(step, foreign.PODS, tracked.namespace, member.name, body, member.gang, extra.round, member.uid)
 
 
-def derive(view: Source, job: str, queue: str) -> Write | None:
-    """The PodGroup that a managed Job still lacks; None when the Job is gone."""
-    owner = view.jobs.get(job)
+def eviction(tracked: Tracked, round_: int) -> Write:
+    """Have this very pod go. It carries no fence: the pod was released in the round that is given back, and no other."""
+    member, body = tracked.member, {"metadata": {"uid": tracked.member.uid}}
+    return Write(Step.EVICT, foreign.PODS, tracked.namespace, member.name, body, member.gang, round_, member.uid)
+
+
+def ask_budgets(group: Custom, round_: int) -> Write:
+    """Ask whether disruption budgets let all running members go. Nothing is stored."""
+    meta = group.metadata
+    return Write(Step.BUDGETS, foreign.BUDGETS, meta.namespace, meta.name, {}, meta.uid, round_, dry_run=True)
+
+
+def derive(view: Source, uid: str, queue: str) -> Write | None:
+    """The PodGroup that a managed owner still lacks; None when the owner is gone."""
+    owner = view.owners.get(uid)
     if owner is None:
         return None
-    body = patches.derived_pod_group(JOB, owner, queue)
+    body = patches.derived_pod_group(owners.of(owner), owner, queue)
     meta = body["metadata"]
-    return Write(Step.CREATE, foreign.POD_GROUPS, meta["namespace"], meta["name"], body, gang="", member=job)
+    return Write(Step.CREATE, foreign.POD_GROUPS, meta["namespace"], meta["name"], body, gang="", member=uid)

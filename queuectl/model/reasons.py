@@ -51,6 +51,7 @@ class Reason(enum.StrEnum):
     ROLLED_BACK = "RolledBack"
     BYPASSED_GATE = "BypassedGate"
     NOT_REQUEUEABLE = "NotRequeueable"
+    VICTIM_PROTECTED = "VictimProtected"
 
 
 class QueueEvidence(Struct, frozen=True):
@@ -175,6 +176,7 @@ _TEXT = {
     Reason.TORN: "only part of the gang could be placed",
     Reason.BYPASSED_GATE: "started without our admission",
     Reason.NOT_REQUEUEABLE: "its owner cannot be given back",
+    Reason.VICTIM_PROTECTED: "to be given back, but protected from eviction",
     Reason.HELD: "held",
     Reason.SUSPENDED: "suspended by its user",
     Reason.ROLLED_BACK: "given back",
@@ -254,6 +256,7 @@ _REMEDY = {
     Reason.TAINT_NOT_TOLERATED: "add a toleration, or remove the taint",
     Reason.NODE_UNHEALTHY: "uncordon or repair the nodes",
     Reason.NOT_REQUEUEABLE: "delete the pods by hand",
+    Reason.VICTIM_PROTECTED: "raise what the budget allows, or scale the owner to 0 and back",
 }
 
 

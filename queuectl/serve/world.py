@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from queuectl.contract import owners
 from queuectl.contract.times import to_wire
 from queuectl.control.loop import Controller
 from queuectl.engine.view import GangView, QueueView, View
@@ -242,13 +243,13 @@ class World:
         return owner.name if owner is not None else ""
 
     def _owner(self, uid: str) -> objects.Owner | None:
-        """The Job a gang was derived from; also of pods that wait for their Job's PodGroup."""
+        """The owner a gang was derived from; also of pods that wait for their owner's PodGroup."""
         source = self.controller.source
         if uid in source.groups:
-            job = source.owner(source.groups[uid])
+            owner = source.owner(source.groups[uid])
         else:
-            job = source.jobs.get(uid.rpartition("/")[2]) if uid.startswith("missing/") else None
-        return objects.Owner(kind="Job", name=job.metadata.name) if job is not None else None
+            owner = source.owners.get(uid.rpartition("/")[2]) if uid.startswith("missing/") else None
+        return objects.Owner(kind=owners.of(owner).kind.kind, name=owner.metadata.name) if owner is not None else None
 
     def describe(self, view: GangView, *, pods: bool = False) -> objects.Gang:
         """A gang; with ``pods`` its members too."""

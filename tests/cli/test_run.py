@@ -20,6 +20,7 @@ from queuectl.cli.problems import Usage
 from queuectl.cli.run import address, ending
 from queuectl.control.lease import LeadershipLost
 from queuectl.control.ports import Refused
+from queuectl.control.source import KINDS
 from queuectl.control.steps import Fenced
 from tests.cli.conftest import invoke
 
@@ -183,7 +184,7 @@ def test_alive_but_not_ready_without_an_api_server_and_it_ends_when_told(tmp_pat
         with refused.value as answer:
             missing = json.loads(answer.read())["missing"]
         assert "pods not synced" in missing
-        assert len(missing) == 7
+        assert len(missing) == len(KINDS)
         listed = invoke("get", "nodes", "--server", serving["url"])
         assert listed.code == 1
         assert listed.err.startswith("error: the controller has not read the cluster yet: no nodes, ")

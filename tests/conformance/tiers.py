@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from queuectl.contract.foreign import NODES, PODS, Kind
+from queuectl.contract.foreign import BUDGETS, NODES, PODS, Kind
 from queuectl.control.ports import ClusterError
 from queuectl.drivers.embedded.admission import USER
-from queuectl.drivers.embedded.cluster import BUDGETS, EmbeddedCluster
+from queuectl.drivers.embedded.cluster import EmbeddedCluster
 from queuectl.drivers.embedded.store import Store
 from queuectl.drivers.embedded.whole import World
 from tests.drivers.embedded_world import node

@@ -10,7 +10,7 @@ from queuectl.contract.home import NAMESPACE
 from queuectl.contract.names import FENCE, GATE, QUEUE_LABEL
 from queuectl.contract.policies import STALE_FENCE
 from tests.rig.client import MERGE, STRATEGIC, Api, ApiError, eventually
-from tests.rig.objects import gated_pod, indexed_job
+from tests.rig.objects import gated_pod, indexed_job, pod_spec
 
 Json = dict[str, Any]
 OURS = "queuectl-under-test"  # the controller's user name here
@@ -43,6 +43,19 @@ def job(name: str = "train", count: int = 2, *, labels: Json | None = None, **sp
     made: Json = indexed_job(name, count, **spec)
     made["metadata"]["labels"] = labels or {}
     return made
+
+
+def service(
+    kind: str, name: str = "web", *, labels: Json | None = None, inner: Json | None = None, count: int = 1
+) -> Json:
+    """A Deployment, StatefulSet or ReplicaSet; ``inner`` are labels of its template beside the one that it selects by."""
+    template = {"metadata": {"labels": {"app": name, **(inner or {})}}, "spec": pod_spec(restartPolicy="Always")}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"replicas": count, "selector": {"matchLabels": {"app": name}}, "template": template},
+    }
 
 
 async def refused(request: Any, says: str) -> None:

@@ -23,9 +23,10 @@ from tests.contract.support import (
     job,
     queued,
     refused,
+    service,
     stale,
 )
-from tests.rig.client import MERGE, STRATEGIC, Api
+from tests.rig.client import MERGE, STRATEGIC, Api, ApiError
 from tests.rig.controlplane import ControlPlane
 from tests.rig.objects import paths
 
@@ -108,6 +109,37 @@ async def test_our_account_suspends_and_resumes_jobs_only(ours: Api, tenant: Api
     await ours.patch(path, fenced(NOW, metadata={"labels": {QUEUE_LABEL: "language"}}))
     await refused(ours.patch(path, fenced(NOW, spec={"parallelism": 1})), "only suspends and resumes")
     await refused(ours.patch(path, fenced(NOW, spec={"activeDeadlineSeconds": 9})), "only suspends and resumes")
+
+
+async def test_our_account_evicts_the_very_pod_it_means(ours: Api, admin: Api, pod: str) -> None:
+    """By its UID, and not without one: a pod of that name may have been made since."""
+    uid = (await admin.get(pod))["metadata"]["uid"]
+    body: Json = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "one"}}
+    unnamed: tuple[Json, ...] = ({}, {"deleteOptions": {}}, {"deleteOptions": {"preconditions": {"uid": ""}}})
+    for options in unnamed:
+        await refused(
+            ours.create(f"{pod}/eviction", {**body, **options}), "the controller evicts a pod only by its UID"
+        )
+    other = {"deleteOptions": {"preconditions": {"uid": "00000000-0000-0000-0000-000000000000"}}}
+    with pytest.raises(ApiError) as error:
+        await ours.create(f"{pod}/eviction", {**body, **other})
+    assert error.value.status == 409
+    assert "deletionTimestamp" not in (await admin.get(pod))["metadata"]
+    await ours.create(f"{pod}/eviction", {**body, "deleteOptions": {"preconditions": {"uid": uid}}})
+    await admin.wait_gone(pod)
+
+
+async def test_others_evict_as_they_did(tenant: Api, admin: Api, pod: str) -> None:
+    """A drain names no UID. (The role `edit` may evict.)"""
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "one"}}
+    await tenant.create(f"{pod}/eviction", body)
+    await admin.wait_gone(pod)
+
+
+async def test_our_account_writes_no_sets(ours: Api, tenant: Api, namespace: str) -> None:
+    sets = f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
+    await tenant.create(sets, service("StatefulSet", "web"))
+    await refused(ours.patch(f"{sets}/web", fenced(NOW, spec={"replicas": 0})), "cannot patch resource")
 
 
 # --- the fence -----------------------------------------------------------------------------------------------------

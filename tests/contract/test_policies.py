@@ -28,6 +28,7 @@ from tests.contract.support import (
     job,
     queued,
     refused,
+    service,
     stale,
 )
 from tests.rig.apply import apply
@@ -101,6 +102,61 @@ async def test_an_unmanaged_template_is_no_contradiction(admin: Api, tenant: Api
     other["spec"]["template"]["metadata"]["labels"] = {UNMANAGED_LABEL: "true"}
     await tenant.create(jobs, other)
     (found,) = (await admin.wait(pods, lambda seen: seen["items"]))["items"]
+    assert gates(found) == []
+
+
+# --- Deployments, StatefulSets, ReplicaSets --------------------------------------------------------------------------
+
+
+def sets(namespace: str, kind: str) -> str:
+    """URL path of the namespace's sets of this kind."""
+    return f"/apis/apps/v1/namespaces/{namespace}/{kind.lower()}s"
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+async def test_pods_of_a_service_are_labelled_and_gated(admin: Api, tenant: Api, namespace: str, kind: str) -> None:
+    """Its label goes to the template; and a Deployment does not make one ReplicaSet after another for it."""
+    pods, here = paths(namespace)[1], sets(namespace, kind)
+    await tenant.create(here, service(kind, labels={QUEUE_LABEL: "vision"}))
+    (found,) = (await admin.wait(pods, lambda seen: seen["items"]))["items"]
+    assert (gates(found), found["metadata"]["labels"][QUEUE_LABEL]) == ([GATE], "vision")
+    answer = await tenant.patch(f"{here}/web", {"spec": {"template": {"metadata": {"labels": {QUEUE_LABEL: None}}}}})
+    assert answer["spec"]["template"]["metadata"]["labels"][QUEUE_LABEL] == "vision"
+    if kind == "Deployment":
+        (made,) = (await admin.get(sets(namespace, "ReplicaSet")))["items"]
+        assert made["metadata"]["labels"][QUEUE_LABEL] == "vision"
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+async def test_a_service_whose_template_names_another_queue(tenant: Api, namespace: str, kind: str) -> None:
+    other = service(kind, labels={QUEUE_LABEL: "vision"}, inner={QUEUE_LABEL: "language"})
+    await refused(tenant.create(sets(namespace, kind), other), "must be the owner's own")
+
+
+async def test_the_queue_of_a_set_cannot_change(tenant: Api, namespace: str) -> None:
+    """Its PodGroup would keep the old one. A Deployment may: it makes another ReplicaSet."""
+    move = {"spec": {"template": {"metadata": {"labels": {QUEUE_LABEL: "language"}}}}}
+    for kind in ("StatefulSet", "ReplicaSet", "Deployment"):
+        here = sets(namespace, kind)
+        await tenant.create(here, service(kind, kind.lower(), inner={QUEUE_LABEL: "vision"}, count=0))
+        if kind == "Deployment":
+            await tenant.patch(f"{here}/deployment", move)
+            continue
+        await refused(tenant.patch(f"{here}/{kind.lower()}", move), f"label {QUEUE_LABEL} cannot change")
+        gone = {"spec": {"template": {"metadata": {"labels": {QUEUE_LABEL: None}}}}}
+        await refused(tenant.patch(f"{here}/{kind.lower()}", gone), f"label {QUEUE_LABEL} cannot change")
+
+
+async def test_a_set_without_a_queue_may_be_given_one(tenant: Api, namespace: str) -> None:
+    here = sets(namespace, "StatefulSet")
+    await tenant.create(here, service("StatefulSet", count=0))
+    moved = await tenant.patch(f"{here}/web", {"spec": {"template": {"metadata": {"labels": {QUEUE_LABEL: "vision"}}}}})
+    assert moved["spec"]["template"]["metadata"]["labels"][QUEUE_LABEL] == "vision"
+
+
+async def test_a_service_without_a_queue_is_left_alone(admin: Api, tenant: Api, namespace: str) -> None:
+    await tenant.create(sets(namespace, "Deployment"), service("Deployment"))
+    (found,) = (await admin.wait(paths(namespace)[1], lambda seen: seen["items"]))["items"]
     assert gates(found) == []
 
 
@@ -345,7 +401,7 @@ async def test_the_server_finds_nothing_wrong_with_them(admin: Api) -> None:
         for one in found["items"]
         if one["metadata"]["name"].startswith("queuectl-")
     }
-    assert len(warnings) == 12
+    assert len(warnings) == 14
     assert not any(warnings.values())
 
 

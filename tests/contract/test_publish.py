@@ -127,8 +127,12 @@ def test_the_controller_has_no_more_than_it_needs() -> None:
     read = {"get", *follow}
     assert rules("queuectl") == {
         "pods": {*read, "patch"},
+        "pods/eviction": {"create"},
         "nodes": follow,
         "jobs": {*read, "patch"},
+        "replicasets": follow,
+        "statefulsets": follow,
+        "poddisruptionbudgets": {"list"},
         "priorityclasses": follow,
         "queues": follow,
         "topologies": follow,

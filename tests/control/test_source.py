@@ -89,7 +89,15 @@ def gone_again(tiny: Tiny) -> None:
         tiny.drop(KINDS[plural], namespace, name)
     assert final(tiny) == ({}, {})
     source = tiny.source
-    left = (source.pods, source.members, source.groups, source.jobs, source.underived, source.invalid, source.problems)
+    left = (
+        source.pods,
+        source.members,
+        source.groups,
+        source.owners,
+        source.underived,
+        source.invalid,
+        source.problems,
+    )
     assert left == ({}, {}, {}, {}, {}, {}, {})
     kept = (source._gangs, source._tallies, source._crews, source._named, source._awaited)
     assert kept == ({}, {}, {}, {}, {})
@@ -309,7 +317,7 @@ def test_after_a_fresh_list_what_was_not_in_it_is_gone(tiny: Tiny) -> None:
         for uid in sorted(source.known(kind)):
             tiny.changes += source.gone(kind, uid)
     assert final(tiny) == ({}, {})
-    assert (source.pods, source.groups, source.jobs, source.members, source.underived) == ({}, {}, {}, {}, {})
+    assert (source.pods, source.groups, source.owners, source.members, source.underived) == ({}, {}, {}, {}, {})
 
 
 def test_a_bad_topology_leaves_the_old_levels(tiny: Tiny) -> None:

@@ -123,6 +123,33 @@ class Tiny:
             for rank in range(count)
         ]
 
+    def service(self, kind: Kind, name: str, count: int, *, gang: str = "1") -> Json:
+        """A tenant's StatefulSet or ReplicaSet."""
+        labels = {"queuectl.io/queue": "q"}
+        template = {"metadata": {"labels": labels}, "spec": spec()}
+        meta = {"name": name, "namespace": "ns", "annotations": {"queuectl.io/min-member": gang}}
+        return self.put(kind, {"metadata": meta, "spec": {"replicas": count, "template": template}})
+
+    def replica(self, kind: Kind, owner: Json, name: str, *, rank: int | None = None) -> Json:
+        """What its controller makes, and makes again: a pod behind our gate, numbered or not."""
+        meta = owner["metadata"]
+        labels = {"queuectl.io/queue": "q", **({"apps.kubernetes.io/pod-index": str(rank)} if rank is not None else {})}
+        reference = {"apiVersion": kind.api_version, "kind": kind.kind, "name": meta["name"], "uid": meta["uid"]}
+        return self.put(
+            foreign.PODS,
+            {
+                "metadata": {
+                    "name": name,
+                    "namespace": "ns",
+                    "labels": labels,
+                    "annotations": {},
+                    "ownerReferences": [{**reference, "controller": True}],
+                },
+                "spec": {**spec(), "schedulingGates": [{"name": "queuectl.io/admission"}]},
+                "status": {"phase": "Pending"},
+            },
+        )
+
     def run(self, pod: Json, phase: str = "Running") -> None:
         """What scheduler and kubelet do."""
         current = self.get(foreign.PODS, "ns", pod["metadata"]["name"])
@@ -165,6 +192,8 @@ class Tiny:
             return refusal
         if write.step is Step.CREATE:
             return self.put(write.kind, copy.deepcopy(write.body))
+        if write.step is Step.BUDGETS:
+            return None
         current = self.objects.get(write.target)
         if current is None:
             return NotFound("not found", 404)
@@ -178,6 +207,9 @@ class Tiny:
             return Conflict("the object has been modified", 409)
         if write.dry_run:
             return current
+        if write.step is Step.EVICT:
+            self.put(write.kind, merged(current, {"metadata": {"deletionTimestamp": "2026-11-30T10:01:00Z"}}))
+            return None
         return self.put(write.kind, merged(current, write.body))
 
     def settle(self, most: int = 200) -> list[Step]:

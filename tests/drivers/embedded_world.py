@@ -136,7 +136,7 @@ def releases_before_record(history: list[Stored]) -> tuple[int, list[str]]:
         if before and not now:
             removed += 1
             owner = meta["ownerReferences"][0]["uid"]
-            rank = int(meta["annotations"][names.COMPLETION_INDEX])
+            rank = int((meta.get("annotations") or {}).get(names.COMPLETION_INDEX) or meta["labels"][names.POD_INDEX])
             terms = body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
             pinned = terms["nodeSelectorTerms"][0]["matchFields"][-1]["values"][0]
             if (rank, pinned) not in places.get(owner, set()):

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from queuectl.contract.foreign import PODS, Kind
+from queuectl.contract.foreign import BUDGETS, PODS, Kind
 from queuectl.control.ports import (
     Bookmark,
     Cluster,
@@ -109,15 +109,6 @@ class EmbeddedCluster(Cluster):
         if budgets and int((budgets[0].get("status") or {}).get("disruptionsAllowed", 0)) < 1:
             return Throttled("Cannot evict pod as it would violate the pod's disruption budget.", 10)
         return None
-
-
-class Budget(msgspec.Struct):
-    """A PodDisruptionBudget, of which the store needs no more than that it exists."""
-
-    metadata: dict[str, Any]
-
-
-BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", Budget)
 
 
 def _unprotected(pod: Json) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from queuectl.contract import translate
+from queuectl.contract import pins, translate
 from queuectl.contract.foreign import Custom, Meta, PodSpec
 from queuectl.contract.shapes import Shapes, vector
 from queuectl.contract.v1alpha1 import TopologyConstraint, TopologySpec
@@ -130,7 +130,7 @@ def _part(
         shape=shape,
         required=levels.required if levels else None,
         preferred=levels.preferred if levels else None,
-        pinnable=affinity is None or affinity.required is None or translate.pinnable(affinity.required),
+        pinnable=affinity is None or affinity.required is None or pins.pinnable(affinity.required),
     )
 
 
