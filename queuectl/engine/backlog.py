@@ -46,6 +46,8 @@ class Backlog:
 
     def offer(self, uid: str, queue: str, wanted: list[tuple[Request, Offer]]) -> None:
         """Put a gang's offers into its leaf's line, in place of what it offered before. Cost: what differs."""
+        if not wanted and uid not in self._offered:
+            return
         held, new = self._offered.get(uid, {}), {offer.slot: (request, offer) for request, offer in wanted}
         for slot, (batch, offer) in list(held.items()):
             request, now = new.get(slot, (None, None))

@@ -173,11 +173,16 @@ class Placement:
         """The best single node: the terms are known exactly, so the candidates are narrowed term by term."""
         free, installed = self.rooms.gpus_free(), self.rooms.gpus()
         idle = free.rows[rows]
-        # Nothing is broken by a node in use, nor are the domains around it; while there is one, no free node is broken.
+        # A node in use breaks nothing, nor do the domains around it. While there is one, no free node is broken into; and
+        # only where one is filled to the last GPU, its domains can still be.
         used = idle < installed.rows[rows]
-        if used.any():
-            rows = rows[used | (idle == taken)]
-        for breaks in (True, False):
+        kinds: tuple[bool, ...] = (True, False)
+        if np.count_nonzero(used):
+            filled = ~used & (idle == taken)
+            rows = rows[used | filled]
+            if not np.count_nonzero(filled):
+                kinds = (False,)
+        for breaks in kinds:
             for level, domain in enumerate(self._fleet.domain):
                 if len(rows) == 1:
                     return int(rows[0])
@@ -185,7 +190,7 @@ class Placement:
                 values = free.sums[level][home]  # what is left over is this less what is taken, the same for all
                 if breaks:
                     broken = (values == installed.sums[level][home]) & (values > taken)
-                    if not broken.any():
+                    if not np.count_nonzero(broken):
                         continue
                     values = np.where(broken, values, 0)
                 rows = rows[values == np.minimum.reduce(values)]

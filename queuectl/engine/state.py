@@ -154,6 +154,11 @@ class State:
     def settle(self, uid: str) -> None:
         """Derive the record in force, who fills which slot, the charges and the phase. O(slots + members) of the gang."""
         standing = self.gangs[uid]
+        if standing.gang is None and not standing.members:
+            self._charge_all(standing.charged_to, [*standing.charges.values()], -1)
+            self._count(standing)
+            del self.gangs[uid]
+            return
         standing.placed = record_of(standing)
         if standing.gang is None or standing.round != (standing.placed.round if standing.placed else 0):
             forget_round(standing)
@@ -166,8 +171,6 @@ class State:
         self._recharge(standing, charges(standing))
         standing.phase = phase(standing)
         self._count(standing)
-        if standing.gang is None and not standing.members:
-            del self.gangs[uid]
 
     def _recharge(self, standing: Standing, target: dict[int | str, Charge]) -> None:
         """Apply the difference between what is charged and what should be; the queue is charged with the nodes."""

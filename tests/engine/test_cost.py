@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuectl.engine import packing
 from queuectl.engine import state as state_module
+from queuectl.engine.branches import Branch, Branches
+from queuectl.engine.fleet import Fleet
+from queuectl.engine.ordering import Turns
 from queuectl.engine.placement import Placement
 from queuectl.engine.request import Fit, Group, Request
 from queuectl.engine.rooms import Rooms
@@ -133,3 +139,49 @@ def test_the_queues_alone_are_read_without_looking_at_gangs(monkeypatch: pytest.
         for one in world.engine.queues()
     }
     assert found == {"top": (25, 2, 1, 1), "q": (0, 0, 1, 1), "r": (25, 2, 0, 0), "old": (0, 0, 0, 0)}
+
+
+def test_a_large_gang_is_charged_by_nodes_not_by_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """256 pods on 32 nodes: an entry for each node, and one for the queue; as many when it ends."""
+    world = World([node(f"n{number:02}", rack="r", zone="z") for number in range(32)], queue("q"))
+    world.decide()
+    entries: list[str] = []
+    charge, charge_queue = Fleet.charge, Branches.charge
+
+    def node_charged(self: Fleet, name: str, *rest: Any, **more: Any) -> None:
+        entries.append("node")
+        charge(self, name, *rest, **more)
+
+    def queue_charged(self: Branches, name: str, *rest: Any) -> None:
+        entries.append("queue")
+        charge_queue(self, name, *rest)
+
+    monkeypatch.setattr(Fleet, "charge", node_charged)
+    monkeypatch.setattr(Branches, "charge", queue_charged)
+    world.add(gang("g", 256)).decide()
+    assert Counter(entries) == {"node": 32, "queue": 1}
+    world.tell(c.GangGone("g"))
+    world.decide()
+    assert Counter(entries) == {"node": 64, "queue": 2}
+
+
+def test_only_queues_with_something_to_try_get_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gangs end in 20 queues and one comes in another: three keys, those of its own path, and none after it has started."""
+    world = World(node("n", 64), queue("top"), [queue(f"m{number}", "top") for number in range(3)])
+    world.add([queue(f"q{number}", f"m{number % 3}") for number in range(21)])
+    for number in range(20):
+        world.start(one := gang(f"g{number}", 1, f"q{number}"), pods(one))
+    keyed: list[str] = []
+    rekey = Turns._rekey
+
+    def counted(self: Turns, branch: Branch, capacity: dict[str, int]) -> None:
+        keyed.append(branch.queue.name)
+        rekey(self, branch, capacity)
+
+    monkeypatch.setattr(Turns, "_rekey", counted)
+    for number in range(20):
+        world.tell(c.MemberGone(f"g{number}-0"))
+        world.tell(c.GangGone(f"g{number}"))
+    world.add(gang("new", 1, "q20"))
+    assert told(world.decide()) == ["admit new 0=n"]
+    assert keyed == ["q20", "m2", "top"]

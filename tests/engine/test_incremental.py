@@ -1,0 +1,143 @@
+"""What is kept up to date or cut short is what would be computed anew and in full."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from queuectl.engine.curves import Curves, Need
+from queuectl.engine.request import Fit, Group, Request
+from queuectl.engine.rooms import Rooms
+from queuectl.model import changes as c
+from queuectl.model.gangs import Shape, Stage
+from queuectl.model.resources import GPU, MAX, PODS, amounts
+from queuectl.model.topology import Node
+from tests.engine.test_placement import USED, clusters, placement
+from tests.engine.world import World, gang, node, pods, queue, resources, shape
+
+
+@given(
+    clusters(),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.booleans()), max_size=12),
+    st.sampled_from([shape(0), shape(1), shape(2, 2), shape(1, 0, 0)]),
+)
+@settings(max_examples=200, deadline=None)
+def test_tallies_follow_the_nodes(
+    cluster: tuple[list[Node], USED], moves: list[tuple[int, int, bool]], each: Shape
+) -> None:
+    """Pods come and go, nodes are cordoned; the tally that looked on is the one that only looks now."""
+    nodes, used = cluster
+    state = placement(nodes, used)._state
+    rooms = Rooms(state.fleet)
+    rooms.room(each), rooms.gpus_free()
+    for at, gpu, cordon in moves:
+        one = nodes[at % len(nodes)]
+        if cordon:
+            state.apply(
+                c.NodeSeen(Node(name=one.name, allocatable=one.allocatable, labels=one.labels, cordoned=gpu > 1))
+            )
+        elif gpu:
+            state.apply(c.OccupantSeen(f"o{at}", one.name, resources(gpu, 1, 0, 1)))
+        else:
+            state.apply(c.OccupantGone(f"o{at}"))
+        state.fleet.refresh()
+        fresh = Rooms(state.fleet)
+        for kept, anew in (
+            (rooms.room(each), fresh.room(each)),
+            (rooms.ever(each), fresh.ever(each)),
+            (rooms.gpus_free(), fresh.gpus_free()),
+        ):
+            assert kept.total == anew.total
+            assert all(np.array_equal(one, other) for one, other in zip(kept.sums, anew.sums, strict=True))
+
+
+@given(clusters(), st.integers(2, 9), st.sampled_from([0, 1, 2]), st.integers(-1, 1))
+@settings(max_examples=300, deadline=None)
+def test_dropping_parts_that_cannot_become_the_whole_changes_nothing(
+    cluster: tuple[list[Node], USED], count: int, gpu: int, level: int
+) -> None:
+    """The same cost and the very same rows, ties included, for no more merge steps."""
+    made = placement(*cluster)
+    fleet, rooms = made._state.fleet, made.rooms
+    each = shape(gpu)
+    need = Need(rooms.room(each), each.requests, count)
+    for domain in range(len(fleet.starts[level]) if level >= 0 else 1):
+        cut, full = (Curves(fleet, (need,), rooms.gpus_free(), rooms.gpus()) for _ in range(2))
+        full._alone = False
+        assert cut.cost(level, domain) == full.cost(level, domain)
+        if full.cost(level, domain) is not None:
+            assert cut.rows(level, domain) == full.rows(level, domain)
+        assert cut._budget >= full._budget
+
+
+@given(clusters(), st.sampled_from([0, 1, 2, 4]))
+@settings(max_examples=200, deadline=None)
+def test_the_best_node_is_the_one_with_the_least_objective(cluster: tuple[list[Node], USED], gpu: int) -> None:
+    """Term by term over all nodes that hold the pod, breakage before leftover; the first row of those equal."""
+    made = placement(*cluster)
+    fleet, free, installed = made._state.fleet, made.rooms.gpus_free(), made.rooms.gpus()
+    rows = made.rooms.room(shape(gpu)).rows.nonzero()[0]
+    assume(len(rows))
+    taken = gpu * 1000
+
+    def terms(row: int) -> tuple[int, ...]:
+        pairs = [
+            (int(free.sums[at][home[row]]), int(installed.sums[at][home[row]])) for at, home in enumerate(fleet.domain)
+        ]
+        return (
+            *(whole if idle == whole and idle > taken else 0 for idle, whole in pairs),
+            *(idle for idle, _ in pairs),
+        )
+
+    assert made._node(rows, taken) == min(rows.tolist(), key=lambda row: (terms(row), row))
+
+
+def test_a_gang_that_vanishes_with_its_pods_gives_all_of_it_back() -> None:
+    """Also when a pod of it had become another one since, and when all news of it comes at once."""
+    story = World([node(f"n{number}") for number in range(2)], queue("q"))
+    one = gang("g", 4, each=shape(2))
+    story.add(one, pods(one))
+    story.decide()
+    story.change("g-0", shape=shape(1))
+    story.decide()
+    for uid in ("g-0", "g-1", "g-2", "g-3"):
+        story.tell_gone(uid)
+    story.tell(c.GangGone("g"))
+    story.decide()
+    assert story.engine._state.gangs == {}
+    assert (story.usage("q"), story.used("n0"), story.used("n1")) == (0, 0, 0)
+
+
+def test_unlike_pods_of_one_gang_on_one_node_are_charged_each_for_itself() -> None:
+    """Two shapes on the node, one of them changed while it is gated; the ledger knows the sum."""
+    story = World(node("n"), queue("q"))
+    one = gang("g", 3, each=shape(2))
+    members = pods(one)
+    story.add(one, members[0], members[1])
+    story.add(pods(one, 1, start=2, shape=shape(1)))
+    story.obey(story.decide())
+    assert {member.stage for member in story.members("g")} == {Stage.RELEASED}
+    assert (story.used("n"), story.usage("q")) == (5, 5)
+
+
+def test_amounts_near_the_end_of_an_int64_do_not_wrap() -> None:
+    """Many such pods on one node: charged together, exact in the ledger, nothing free in the columns, all given back."""
+    story = World(node("n"), queue("q"))
+    for number in range(4):
+        story.tell(c.OccupantSeen(f"o{number}", "n", amounts({GPU: MAX, PODS: 1})))
+    story.decide()
+    fleet = story.engine._state.fleet
+    assert fleet.used["n"][GPU] == 4 * MAX
+    assert int(fleet.free[GPU][0]) < 0
+    for number in range(4):
+        story.tell(c.OccupantGone(f"o{number}"))
+    story.decide()
+    assert int(fleet.free[GPU][0]) == 8000
+
+
+def test_a_free_node_filled_to_the_last_gpu_still_breaks_its_free_rack() -> None:
+    """Zone x has less left over, but both its nodes are free; the node in use breaks nothing."""
+    free = [node(name, 2, rack="r", zone="x") for name in "ab"]
+    made = placement([*free, node("c", 4, rack="s", zone="y"), node("d", 4, rack="s", zone="y")], {"c": resources(2)})
+    assert made.place(Request((Group(shape(2), 1),))) == Fit(((("c", 1),),))
