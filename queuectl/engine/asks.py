@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from queuectl.engine.request import Fit, Group, Request
 from queuectl.engine.standing import Standing
@@ -76,7 +77,7 @@ def places(standing: Standing, fit: Fit, slots: tuple[tuple[int, ...], ...]) -> 
     for group, nodes in zip(slots, fit.nodes, strict=True):
         order = [node for node, count in nodes for _ in range(count)]
         found.extend(Place(slot, node) for slot, node in zip(group, order, strict=True))
-    return tuple(sorted(found, key=lambda place: place.slot))
+    return tuple(sorted(found, key=attrgetter("slot")))
 
 
 def extra_slots(standing: Standing) -> tuple[tuple[int, str], ...]:

@@ -5,6 +5,8 @@ Pure but for the memories of a round, which end here when the round does. ``Stat
 
 from __future__ import annotations
 
+from functools import reduce
+
 from queuectl.engine.standing import LIVE, Charge, Phase, Standing
 from queuectl.model.gangs import Member, Record, Shape, Stage
 from queuectl.model.resources import Amounts, plus, times
@@ -115,8 +117,5 @@ def phase(standing: Standing) -> Phase:
 
 def need(standing: Standing) -> Amounts:
     """What a gang that waits asks for: the slots of its core that it does not hold yet, as far as their shape is known."""
-    total: Amounts = ()
-    for _, shape, slots in standing.vacant():
-        if shape is not None:
-            total = plus(total, times(shape.requests, len(slots)))
-    return total
+    needs = [times(shape.requests, len(slots)) for _, shape, slots in standing.vacant() if shape is not None]
+    return reduce(plus, needs) if needs else ()

@@ -102,7 +102,8 @@ class Fleet:
             else:
                 used.pop(resource, None)
             if row is not None and (column := self.free.get(resource)) is not None:
-                column[row] = _free(has.get(resource, 0), total)
+                have = has.get(resource, 0)
+                column[row] = have - total if have <= BOUND >= total else _free(have, total)
         if not used:
             del self.used[name]
         if row is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from msgspec import Struct
 
 from queuectl.model.gangs import Shape
@@ -28,10 +30,8 @@ class Request(Struct, frozen=True, cache_hash=True):
     @property
     def need(self) -> Amounts:
         """Everything it asks for together."""
-        total: Amounts = ()
-        for group in self.groups:
-            total = plus(total, times(group.shape.requests, group.count))
-        return total
+        needs = [times(group.shape.requests, group.count) for group in self.groups]
+        return reduce(plus, needs) if needs else ()
 
 
 class Fit(Struct, frozen=True):

@@ -167,7 +167,8 @@ class State:
             standing.done |= closed
         standing.closed = closed | (standing.done - set(standing.slot_of.values()))
         if standing.gang is not None and standing.gang.roles and standing.placed is not None:
-            standing.shed |= {p.slot for p in standing.placed.places if standing.role_of(p.slot) is None}
+            slots = standing.gang.maximum
+            standing.shed |= {place.slot for place in standing.placed.places if place.slot >= slots}
         self._recharge(standing, charges(standing))
         standing.phase = phase(standing)
         self._count(standing)
