@@ -236,6 +236,10 @@ def guarding() -> list[Json]:
                         f"request.kind.kind == 'ReplicaSet' || {label('object.metadata', QUEUE_LABEL)} == ''"
                         f" || {label(template, UNMANAGED_LABEL)} == 'true'"
                         f" || {label(template, QUEUE_LABEL)} == {label('object.metadata', QUEUE_LABEL)}"
+                        # One that is older than this policy can still be rolled out, scaled and deleted.
+                        " || (request.operation == 'UPDATE'"
+                        f" && {label('object.metadata', QUEUE_LABEL)} == {label('oldObject.metadata', QUEUE_LABEL)}"
+                        f" && {label(template, QUEUE_LABEL)} == {label(old_template, QUEUE_LABEL)})"
                     ),
                     f"the pod template's label {QUEUE_LABEL} must be the owner's own, or be left out",
                 ),

@@ -11,6 +11,8 @@ import gc
 import logging
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from queuectl.contract import foreign
 from queuectl.contract.config import Configuration
 from queuectl.control.actuator import Actuator
@@ -104,11 +106,19 @@ class Controller:
 
     def view(self) -> View:
         """The engine's view; O(gangs + queues + nodes)."""
-        return self.engine.view()
+        found = self.engine.view()
+        if not self.release.protected:
+            return found
+        gangs = (replace(one, misfits=(*self._protected(one.uid), *one.misfits)) for one in found.gangs)
+        return replace(found, gangs=tuple(gangs))
 
     def explain(self, gang: str) -> tuple[Misfit, ...]:
-        """All blockers of a waiting gang, dominant first."""
-        return self.engine.explain(gang)
+        """All blockers of a waiting gang, dominant first; of one that is to be given back, what does not let it go."""
+        return (*self._protected(gang), *self.engine.explain(gang))
+
+    def _protected(self, gang: str) -> tuple[Misfit, ...]:
+        found = self.release.protected.get(gang)
+        return (found,) if found is not None else ()
 
     # ---- in
 

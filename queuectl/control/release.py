@@ -124,6 +124,8 @@ class Release:
         owner, status = self._view.owner(group), group.status or {}
         flags = translate.conditions(status)
         record = translate.record(status)
+        if not (flags.get("Evicted") or gang in self.withdrawals):
+            self.protected.pop(gang, None)  # given back, or not to be any more
         if flags.get("Finished"):
             self.forget(gang)
         elif self._over(gang, owner):
@@ -393,8 +395,6 @@ class Release:
                         self._accepted.clear()
                     self._accepted[_kind(tracked)] = self._now
             case Step.RECORD:
-                self._spared.pop(write.gang, None)
-                self.protected.pop(write.gang, None)
                 group = self._view.groups.get(write.gang)
                 record = translate.record(group.status or {}) if group is not None else None
                 if record is not None and record.round == write.round:
@@ -410,6 +410,7 @@ class Release:
             case Step.EVICT:
                 self.protected.pop(write.gang, None)
             case Step.EVICTED | Step.RESET | Step.FINISH:
+                self._spared.pop(write.gang, None)
                 self.withdrawals.pop(write.gang, None)
             case _:
                 pass

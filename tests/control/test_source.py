@@ -62,6 +62,8 @@ KINDS = {
     kind.plural: kind
     for kind in (
         foreign.JOBS,
+        foreign.REPLICA_SETS,
+        foreign.STATEFUL_SETS,
         foreign.POD_GROUPS,
         foreign.PODS,
         foreign.PRIORITY_CLASSES,
@@ -130,6 +132,49 @@ def test_order_of_arrival_does_not_matter() -> None:
     assert whole.source.underived == {}
     shuffled(whole)
     gone_again(whole)
+
+
+def test_order_of_arrival_does_not_matter_for_what_keeps_pods_alive() -> None:
+    """With a gang, without one yet, scaled to 0, without a queue of its own; and one of the same name as another's."""
+    whole = Tiny()
+    web = whole.service(foreign.STATEFUL_SETS, "web", 3, gang="all")
+    front = whole.service(foreign.REPLICA_SETS, "web", 2)
+    whole.settle()
+    for rank in range(2):
+        whole.replica(foreign.STATEFUL_SETS, web, f"web-{rank}", rank=rank)
+        whole.replica(foreign.REPLICA_SETS, front, f"web-x{rank}")
+    assert len(whole.source.groups) == 2
+    late = whole.service(foreign.STATEFUL_SETS, "late", 2)
+    whole.replica(foreign.STATEFUL_SETS, late, "late-0", rank=0)
+    whole.service(foreign.REPLICA_SETS, "old", 0)
+    bare = whole.service(foreign.REPLICA_SETS, "bare", 1)
+    del bare["spec"]["template"]["metadata"]
+    whole.put(foreign.REPLICA_SETS, bare)
+    whole.replica(foreign.REPLICA_SETS, bare, "bare-x")
+    assert sorted(whole.source.underived) == sorted([late["metadata"]["uid"], bare["metadata"]["uid"]])
+    shuffled(whole)
+    gone_again(whole)
+
+
+def test_pods_that_ran_as_groups_of_one_join_the_gang_of_their_owner() -> None:
+    """Of a version that knew no ReplicaSets: they stay where they are, and none is a gang of its own any more."""
+    whole = Tiny()
+    front = whole.service(foreign.REPLICA_SETS, "front", 3)
+    for name in ("a", "b"):
+        pod = whole.replica(foreign.REPLICA_SETS, front, name)
+        record = '{"round":1,"fence":1,"slot":0,"node":"n0","decidedAt":"2026-11-30T10:00:00Z"}'
+        pod["metadata"]["annotations"] = {"queuectl.io/admission": record, "queuectl.io/fence": "1"}
+        pod["spec"]["schedulingGates"] = []
+        whole.run(pod)
+    assert [gang.roles for gang in final(whole)[0].values()] == [
+        ()
+    ]  # charged, and nothing more, until it has a PodGroup
+    whole.settle()
+    ((uid, gang),) = final(whole)[0].items()
+    assert uid == whole.group()["metadata"]["uid"]
+    assert (gang.minimum, gang.maximum, gang.record) == (1, 3, None)
+    assert [member.gang for member in final(whole)[1].values()] == [uid, uid]
+    shuffled(whole)
 
 
 def test_a_group_of_one(tiny: Tiny) -> None:

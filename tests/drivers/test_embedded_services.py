@@ -19,6 +19,7 @@ from queuectl.control.loop import Controller
 from queuectl.drivers.embedded.rules import gates
 from queuectl.drivers.embedded.store import Stored
 from queuectl.drivers.embedded.whole import World, embedded
+from queuectl.model.reasons import Reason
 from tests.drivers.embedded_world import (
     GPU,
     NAMESPACE,
@@ -44,14 +45,16 @@ class Stage:
     def __init__(self, world: World) -> None:
         self.world = world
         self.leaders = 0
+        self.controller: Controller
         self._running: list[asyncio.Task[None]] = []
 
     async def lead(self) -> None:
         """A new process; returns when it leads."""
         self.leaders += 1
-        controller = Controller(self.world.cluster(), self.world.store.clock, QUICK, f"controller-{self.leaders}")
-        self._running.append(asyncio.create_task(controller.run()))
-        await until(lambda: controller.leading)
+        time = self.world.store.clock
+        self.controller = Controller(self.world.cluster(), time, QUICK, f"controller-{self.leaders}")
+        self._running.append(asyncio.create_task(self.controller.run()))
+        await until(lambda: self.controller.leading)
 
     def crash(self) -> None:
         """The process is gone, with whatever it was about to do."""
@@ -189,9 +192,14 @@ async def _guarded() -> None:
         await asyncio.sleep(120)
         assert here.running("web") == 4
         assert evictions(here.world) == Counter()
+        uid = here.group("web")["metadata"]["uid"]
+        told = [one.reason for one in here.controller.explain(uid)]
+        shown = next(one.misfits for one in here.controller.view().gangs if one.uid == uid)
+        assert (told, [one.reason for one in shown]) == ([Reason.VICTIM_PROTECTED], [Reason.VICTIM_PROTECTED])
         here.world.store.patch(BUDGETS, NAMESPACE, "web", {"spec": {"minAvailable": 0}}, TENANT)
         await until(lambda: (here.group("web")["status"].get("round"), here.running("web")) == (2, 4))
         assert here.group("web")["status"].get("blocker") is None
+        assert here.controller.explain(uid) == ()
 
 
 def test_a_gang_under_a_budget_that_does_not_let_all_go_stays_whole() -> None:
