@@ -37,11 +37,12 @@ Key = tuple[int, int, int, Ratio, int, str, int]
 
 def within(branch: Branch, need: Amounts) -> bool:
     """Whether usage with ``need`` stays within the quota in every counted resource that is needed: class (a)."""
-    return all(
-        branch.usage.get(resource, 0) + amount <= branch.quota[resource]
-        for resource, amount in need
-        if resource in branch.quota
-    )
+    usage, quotas = branch.usage, branch.quota
+    for resource, amount in need:
+        quota = quotas.get(resource)
+        if quota is not None and usage.get(resource, 0) + amount > quota:
+            return False
+    return True
 
 
 def key(branch: Branch, offer: Offer, need: Amounts, capacity: dict[str, int]) -> Key:

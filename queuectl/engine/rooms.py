@@ -109,13 +109,14 @@ class Rooms:
     def _tally(self, shape: Shape, *, usable: bool) -> Tally:
         fleet, filters = self.fleet, self.filters
         wants = [(name, least(amount)) for name, amount in shape.requests]
+        names = {name for name, _ in wants}
 
         def count(rows: Rows) -> Column:
             columns = fleet.free if usable else fleet.allocatable
             suited = filters.mask(shape, ever=not usable)[rows]
             if usable:
                 suited = suited & fleet.usable[rows]
-            if not wants or any(name not in columns for name, _ in wants):
+            if not wants or not names <= columns.keys():
                 return np.zeros(len(suited), np.int64)
             if not isinstance(rows, slice):
                 return _holds(columns, wants, rows) * suited

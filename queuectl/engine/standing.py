@@ -145,7 +145,7 @@ class Standing(Struct, kw_only=True):
 
     def filler(self) -> dict[int, Member]:
         """Slot -> the member that fills it."""
-        return {slot: self.members[uid] for uid, slot in self.slot_of.items()}
+        return {slot: self.members[uid] for uid, slot in self.slot_of.items()} if self.slot_of else {}
 
     def role_of(self, slot: int) -> Role | None:
         """The role a slot belongs to; None when no role is that long (the gang shrank)."""
