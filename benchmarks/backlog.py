@@ -78,6 +78,7 @@ def parked(nodes: int, count: int) -> dict[str, object]:
     engine = cluster(nodes)
     for number in range(nodes):
         engine.observe(c.OccupantSeen(f"o{number}", f"n{number:05}", amounts({GPU: 1000, PODS: 1})))
+    engine.decide(0)  # all rows are made once
     for number in range(count):
         shape = Shape(requests=amounts({GPU: 8000, CPU: 100_000 + number, MEMORY: GI, PODS: 1}))
         uid, queue = f"g{number:06}", f"t{number % 5}-{number % 8}"

@@ -1,6 +1,6 @@
 """How many gangs a second does the engine admit on a cluster of 10,000 nodes × 8 GPUs that is nine tenths full?
 
-    python benchmarks/decisions.py [--seconds S] [--nodes N] [--seed SEED] [--profile]
+    python benchmarks/decisions.py [--seconds S | --decisions N] [--nodes N] [--seed SEED] [--profile]
 
 One core, no cluster, no I/O. Zones of 25 racks of 16 nodes; 1,000 queues on three levels, with quotas and, at the top,
 limits; every gang draws one of 60 shapes, a size from 1 to 256 and a leaf. Three in ten must stay inside one rack, or
@@ -8,7 +8,8 @@ inside one zone where a rack is too small. The cluster is filled to 90 % of its 
 new ones come, one a decision. Who is refused goes on waiting, and is admitted later or gives up.
 
 Only admissions count as decisions. The time is all that the engine spends, refusals and the news of ended gangs included.
-It is CPU time, so that a busy machine does not show as a slow engine; the wall's figures stand beside it.
+It is CPU time, so that a busy machine does not show as a slow engine; the wall's figures stand beside it. Two figures do
+not depend on the machine's mood at all: calls of functions, and instructions where ``perf`` can count them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ import json
 import math
 import pstats
 import random
+import shutil
+import subprocess
+import sys
 import time
 from collections import OrderedDict
 
@@ -38,6 +42,7 @@ GPUS, PER_RACK, PER_ZONE = 8, 16, 400  # GPUs a node, nodes a rack, nodes a zone
 FULL = 0.9
 REQUIRED = 0.3
 SHAPES = 60
+COUNTED = 200  # decisions whose calls, and 1,000 whose instructions, are counted: a seed decides which they are
 WAITING = 100  # gangs; when more wait, the one that waits longest gives up
 # Gang sizes as in public GPU traces: most are small, a few are large, mean 5.6 members.
 SIZES = {1: 450, 2: 200, 4: 140, 8: 110, 16: 60, 32: 25, 64: 9, 128: 4, 256: 2}
@@ -172,14 +177,48 @@ def quantile(spent: list[float], per_mille: int) -> float:
     return round(sorted(spent)[math.ceil(len(spent) * per_mille / 1000) - 1] * 1000, 3)
 
 
-def measure(nodes: int, seconds: float, seed: int) -> dict[str, object]:
-    """Fill the cluster, go on for ``seconds``, and what came of that time."""
+def calls(load: Load, count: int) -> float:
+    """Calls of functions in a decision, those of C included, as the mean of this many; the load's own few are among them."""
+    found = 0
+
+    def note(_frame: object, event: str, _what: object) -> None:
+        nonlocal found
+        found += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        for _ in range(count):
+            load.step(Figures([]))
+    finally:
+        sys.setprofile(None)
+    return found / count
+
+
+def instructions(nodes: int, seed: int, count: int = 1000) -> int | None:
+    """Instructions of a decision, from two runs of which one goes on for longer; None where nobody can count them."""
+    if shutil.which("perf") is None:
+        return None
+    found = []
+    for decisions in (1, 1 + count):
+        given = [__file__, "--decisions", str(decisions), "--nodes", str(nodes), "--seed", str(seed), "--plain"]
+        command = ["perf", "stat", "-x,", "-e", "instructions:u", sys.executable, *given]
+        line = subprocess.run(command, capture_output=True, text=True, check=False).stderr.strip().rpartition("\n")[2]
+        number = line.partition(",")[0]
+        if not number.isdecimal():
+            return None
+        found.append(int(number))
+    return (found[1] - found[0]) // count
+
+
+def measure(nodes: int, seconds: float, seed: int, decisions: int = 1) -> dict[str, object]:
+    """Fill the cluster, go on for ``seconds`` and ``decisions`` at least, and what came of that time."""
     load = Load(Engine(), nodes, seed)
     filling, figures = Figures([]), Figures([])
     while not load.full:
         load.step(filling)
+    called = calls(load, COUNTED)
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or not figures.admitted:
+    while time.perf_counter() < end or len(figures.decided) < decisions or not figures.admitted:
         load.step(figures)
     cpu, wall = ([one[kind] for one in figures.decided] for kind in (0, 1))
     return {
@@ -206,7 +245,7 @@ def measure(nodes: int, seconds: float, seed: int) -> dict[str, object]:
             "p99_ms": quantile(wall, 990),
         },
         "filling": {"n": len(filling.decided), "decisions_per_s": round(filling.admitted / filling.cpu, 1)},
-        "instructions_per_decision": None,
+        "calls_per_decision": round(called),
     }
 
 
@@ -214,16 +253,22 @@ def main() -> None:
     """One JSON line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=20.0, help="of decisions, once the cluster is full")
+    parser.add_argument("--decisions", type=int, default=0, help="this many instead")
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=20)
     parser.add_argument("--profile", action="store_true", help="where the time goes, instead of figures")
+    parser.add_argument("--plain", action="store_true", help="without counting instructions")
     given = parser.parse_args()
+    if given.decisions:
+        given.seconds = 0.0
     if given.profile:
         profile = cProfile.Profile()
-        profile.runcall(measure, given.nodes, given.seconds, given.seed)
+        profile.runcall(measure, given.nodes, given.seconds, given.seed, given.decisions)
         pstats.Stats(profile).sort_stats("tottime").print_stats(40)
     else:
-        print(json.dumps(measure(given.nodes, given.seconds, given.seed)))
+        line = measure(given.nodes, given.seconds, given.seed, given.decisions)
+        line["instructions_per_decision"] = None if given.plain else instructions(given.nodes, given.seed)
+        print(json.dumps(line))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from benchmarks import backlog, decisions
 from benchmarks.decisions import Figures, Load
 from queuectl.engine.engine import Engine
@@ -49,6 +53,35 @@ def test_its_line_is_complete_and_the_seed_decides_the_load() -> None:
     assert all(line[key] for key in ("decisions_per_s", "p50_ms", "p99_ms"))
     one, same, other = (Load(Engine(), NODES, seed) for seed in (3, 3, 4))
     assert [one._gang() for _ in range(9)] == [same._gang() for _ in range(9)] != [other._gang() for _ in range(9)]
+
+
+def test_calls_are_counted_alike_on_every_machine() -> None:
+    """The same seed, the same decisions, the same calls."""
+    found = []
+    for _ in range(2):
+        load = Load(Engine(), NODES, 5)
+        load.step(Figures([]))  # whatever is imported and cached on first use
+        found.append(decisions.calls(load, 20))
+    assert found[0] == found[1] > 100
+
+
+@pytest.mark.parametrize(
+    ("says", "found"),
+    [("echo 1$(echo $* | grep -c ' 1001 ')00000000,,instructions:u,1,100.00,, >&2", 100_000),
+     ("echo '<not supported>,,instructions:u,0,100.00,,' >&2", None)],
+)  # fmt: skip
+def test_instructions_are_those_of_more_decisions_less_those_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, found: int | None
+) -> None:
+    """As perf writes them: a number, or that this machine does not count."""
+    perf = tmp_path / "perf"
+    perf.write_text(f"#!/bin/sh\n{says}\n")
+    perf.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert decisions.instructions(NODES, 1) == found
+    perf.unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert decisions.instructions(NODES, 1) is None
 
 
 def test_quantiles_are_values_that_were_measured() -> None:
