@@ -106,6 +106,10 @@ class Turns:
             self._stale.clear()
             branches.shifted.clear()
             return None
+        if len(self._busy) == 1:  # nobody to compare with; what is stale stays so until there is
+            (queue,) = self._busy
+            only = branches.branches.get(queue)
+            return self.lines[queue].head() if only is not None and only.leaf and not only.misfits else None
         if self._edition != branches.edition:
             self._edition = branches.edition
             self._order.clear()

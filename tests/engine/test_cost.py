@@ -166,7 +166,10 @@ def test_a_large_gang_is_charged_by_nodes_not_by_pods(monkeypatch: pytest.Monkey
 
 
 def test_only_queues_with_something_to_try_get_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gangs end in 20 queues and one comes in another: three keys, those of its own path, and none after it has started."""
+    """Gangs end in 20 queues; of those that come, one alone needs no key, and of two each those of its path.
+
+    When the first has started, only the second is left, and then nobody.
+    """
     world = World(node("n", 64), queue("top"), [queue(f"m{number}", "top") for number in range(3)])
     world.add([queue(f"q{number}", f"m{number % 3}") for number in range(21)])
     for number in range(20):
@@ -183,5 +186,7 @@ def test_only_queues_with_something_to_try_get_a_key(monkeypatch: pytest.MonkeyP
         world.tell(c.MemberGone(f"g{number}-0"))
         world.tell(c.GangGone(f"g{number}"))
     world.add(gang("new", 1, "q20"))
-    assert told(world.decide()) == ["admit new 0=n"]
-    assert keyed == ["q20", "m2", "top"]
+    assert (told(world.decide()), keyed) == (["admit new 0=n"], [])
+    world.add(gang("one", 1, "q0"), gang("two", 1, "q1"))
+    assert told(world.decide()) == ["admit one 0=n", "admit two 0=n"]
+    assert keyed == ["q0", "q1", "m0", "m1", "top"]
