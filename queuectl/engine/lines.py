@@ -18,7 +18,7 @@ Order = tuple[bool, int, int, str, int]
 """Extras after gangs, higher priority, older queue time, gang UID, slot (-1 for the gang itself)."""
 
 
-class Offer(Struct, frozen=True, order=True):
+class Offer(Struct, frozen=True, order=True, gc=False):
     """A gang below its minimum (``slot`` -1), or one extra member of a running gang, that could start now."""
 
     order: Order

@@ -11,7 +11,7 @@ from queuectl.model.reasons import Misfit
 from queuectl.model.resources import Amounts, plus, times
 
 
-class Group(Struct, frozen=True):
+class Group(Struct, frozen=True, gc=False):
     """Equal members of a request; ``required`` is the level that this group alone must stay inside, ``preferred`` should."""
 
     shape: Shape
@@ -20,7 +20,7 @@ class Group(Struct, frozen=True):
     preferred: str | None = None
 
 
-class Request(Struct, frozen=True, cache_hash=True):
+class Request(Struct, frozen=True, cache_hash=True, gc=False):
     """What is to be placed together. ``anchor`` is a node whose domain of the required level must hold it all."""
 
     groups: tuple[Group, ...]
@@ -34,13 +34,13 @@ class Request(Struct, frozen=True, cache_hash=True):
         return reduce(plus, needs) if needs else ()
 
 
-class Fit(Struct, frozen=True):
+class Fit(Struct, frozen=True, gc=False):
     """Per group, nodes in row order with how many of its members each takes."""
 
     nodes: tuple[tuple[tuple[str, int], ...], ...]
 
 
-class Refusal(Struct, frozen=True):
+class Refusal(Struct, frozen=True, gc=False):
     """All that stands in the way of a placement, required level first, then coarse to fine.
 
     ``missing`` more pods of group ``short`` would have to fit somewhere, at least; 0 when no group is short by itself.

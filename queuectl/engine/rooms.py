@@ -59,11 +59,9 @@ class Tally:
     def _catch_up(self, changed: Column) -> None:
         """Count these rows again; each is named once."""
         change = self._count(changed) - self.rows[changed]
-        moved = change.nonzero()[0]
-        if not len(moved):
+        if not np.count_nonzero(change):
             return
-        changed, change = changed[moved], change[moved]
-        self.total += int(change.sum())
+        self.total += int(np.add.reduce(change))
         self.rows[changed] += change  # the last level
         for domain, sums in zip(self._fleet.domain[:-1], self.sums[:-1], strict=True):
             np.add.at(sums, domain[changed], change)

@@ -32,21 +32,21 @@ class Phase(enum.StrEnum):
     FINISHED = "Finished"
 
 
-class Charge(Struct, frozen=True):
+class Charge(Struct, frozen=True, gc=False):
     """One pod's worth of a shape on one node."""
 
     node: str
     shape: Shape
 
 
-class Extra(Struct, frozen=True):
+class Extra(Struct, frozen=True, gc=False):
     """A promise to one member beyond the record, not yet seen on its pod."""
 
     slot: int
     node: str
 
 
-class Wait(Struct, frozen=True):
+class Wait(Struct, frozen=True, gc=False):
     """A slot that is not running: how far its pod has come (None: there is none), which pod, and since when (ms).
 
     ``decides`` is true where the gang is not whole without it; else the gang is well and its lateness is only told.
