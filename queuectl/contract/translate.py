@@ -130,6 +130,8 @@ def gang(group: Custom, owner: Workload | None, shapes: Shapes, crew: Crew) -> G
     requeue, flags = status.get("requeue") or {}, conditions(status)
     table = owners.of(owner) if owner is not None else None
     created = from_wire(meta.creation_timestamp)
+    # Its owner may have waited for a controller: whoever came first in an outage is still the first.
+    since = from_wire(owner.metadata.creation_timestamp) if owner is not None else created
     recorded = record(status)
     # What the status says stands even when the spec cannot be used: what runs stays charged.
     common: dict[str, Any] = {
@@ -138,7 +140,7 @@ def gang(group: Custom, owner: Workload | None, shapes: Shapes, crew: Crew) -> G
         "name": meta.name,
         "created": created,
         "priority": crew.priority,
-        "queued_at": from_wire(status.get("queuedAt") or "") or created,
+        "queued_at": from_wire(status.get("queuedAt") or "") or since or created,
         "round": int(status.get("round") or 0),
         "record": recorded,
         "evicted": bool(flags.get("Evicted")),

@@ -10,6 +10,7 @@ import pytest
 from queuectl.contract import owners, patches, translate
 from queuectl.contract.foreign import Custom, Job, NodeSelector, Pod
 from queuectl.contract.shapes import Shapes
+from queuectl.contract.times import from_wire
 from queuectl.contract.translate import Crew
 from queuectl.model.gangs import Gang, Role, Stage
 from queuectl.model.reasons import Reason
@@ -73,6 +74,18 @@ TERMS = {
     "its own node, the same": [{"matchFields": [{"key": NAME, "operator": "In", "values": ["n1"]}]}],
     "an empty term": [{}, {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}],
 }
+
+
+def test_a_gang_waits_since_its_owner_came() -> None:
+    """Not since a controller came to write its PodGroup; a queue time in its status goes before both."""
+    late, early = "2026-01-01T00:10:00Z", "2026-01-01T00:00:00Z"
+    found, owner = group(), job()
+    found.metadata.creation_timestamp, owner.metadata.creation_timestamp = late, early
+    assert seen(found).queued_at == from_wire(late)
+    assert seen(found, owner).queued_at == from_wire(early)
+    again = group({"queuedAt": "2026-01-01T00:20:00Z"})
+    again.metadata.creation_timestamp = late
+    assert seen(again, owner).queued_at == from_wire("2026-01-01T00:20:00Z")
 
 
 def pod(terms: list[dict[str, Any]] | None, *, gated: bool = False, fence: bool = True) -> Pod:

@@ -322,6 +322,14 @@ class ControlPlane:
     def tenant(self, namespace: str, user: str) -> Path:
         """Kubeconfig of a user who holds the built-in role ``edit`` in that namespace, and nothing else."""
         self.grant(user, "edit", namespace)
+        attributes = {"namespace": namespace, "verb": "create", "group": "batch", "resource": "jobs"}
+        review = {"spec": {"user": user, "resourceAttributes": attributes}}
+
+        def allowed() -> bool:
+            body = self.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)[1]
+            return bool(body["status"]["allowed"])
+
+        self._until(f"the rights of {user}", allowed, self._processes["kube-apiserver"])
         return self.kubeconfig(user)
 
     def grant(self, user: str, cluster_role: str, namespace: str | None = None) -> None:
