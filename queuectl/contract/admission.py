@@ -12,6 +12,7 @@ Kind = tuple[str, str, str]  # group, version, resource
 
 POD: Kind = ("", "v1", "pods")
 JOB: Kind = ("batch", "v1", "jobs")
+JOB_SET: Kind = ("jobset.x-k8s.io", "*", "jobsets")
 DEPLOYMENT: Kind = ("apps", "v1", "deployments")
 REPLICA_SET: Kind = ("apps", "v1", "replicasets")
 STATEFUL_SET: Kind = ("apps", "v1", "statefulsets")

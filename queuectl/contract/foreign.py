@@ -290,7 +290,60 @@ class StatefulSet(Struct, kw_only=True, gc=False):
     spec: ScaleSpec = field(default_factory=ScaleSpec)
 
 
-Workload = Job | ReplicaSet | StatefulSet
+class JobTemplate(Struct, kw_only=True, gc=False):
+    """A Job template inside an owner."""
+
+    metadata: TemplateMeta = field(default_factory=TemplateMeta)
+    spec: JobSpec = field(default_factory=JobSpec)
+
+
+class DependsOn(Struct, gc=False):
+    """What must be so of another replicated Job first: Ready or Complete."""
+
+    name: str
+    status: str = ""
+
+
+class ReplicatedJob(Struct, rename="camel", kw_only=True, gc=False):
+    """So many equal Jobs of a JobSet."""
+
+    name: str
+    replicas: int = 1
+    template: JobTemplate = field(default_factory=JobTemplate)
+    depends_on: tuple[DependsOn, ...] | None = None
+
+
+class JobSetSpec(Struct, rename="camel", kw_only=True, gc=False):
+    """What of a JobSet decides its gang."""
+
+    suspend: bool = False
+    replicated_jobs: tuple[ReplicatedJob, ...] = ()
+
+
+class ReplicatedJobStatus(Struct, gc=False):
+    """How far the Jobs of one name have come: counts of Jobs, not of pods."""
+
+    name: str
+    active: int = 0
+    succeeded: int = 0
+
+
+class JobSetStatus(Struct, rename="camel", kw_only=True, gc=False):
+    """A JobSet's progress."""
+
+    conditions: tuple[Condition, ...] | None = None
+    replicated_jobs_status: tuple[ReplicatedJobStatus, ...] | None = None
+
+
+class JobSet(Struct, kw_only=True, gc=False):
+    """A JobSet (jobset.x-k8s.io), which makes Jobs, all at once or in stages."""
+
+    metadata: Meta
+    spec: JobSetSpec = field(default_factory=JobSetSpec)
+    status: JobSetStatus = field(default_factory=JobSetStatus)
+
+
+Workload = Job | ReplicaSet | StatefulSet | JobSet
 """What creates pods from a template of its own, and is known to us (``owners.OWNERS``)."""
 
 
@@ -383,6 +436,7 @@ NODES = Kind("", "v1", "nodes", "Node", Node, namespaced=False)
 JOBS = Kind("batch", "v1", "jobs", "Job", Job)
 REPLICA_SETS = Kind("apps", "v1", "replicasets", "ReplicaSet", ReplicaSet)
 STATEFUL_SETS = Kind("apps", "v1", "statefulsets", "StatefulSet", StatefulSet)
+JOB_SETS = Kind("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", JobSet, strategic=False)
 BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", DisruptionBudget)
 PRIORITY_CLASSES = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", PriorityClass, namespaced=False)
 LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", Lease)

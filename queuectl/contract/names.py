@@ -29,6 +29,7 @@ WAITING = f"{GROUP}/Waiting"
 PREEMPTING = f"{GROUP}/Preempting"
 # of Kubernetes
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 POD_INDEX = "apps.kubernetes.io/pod-index"
 FIELD_NAME = "metadata.name"
 SCHEDULER = "default-scheduler"

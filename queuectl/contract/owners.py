@@ -15,11 +15,15 @@ from msgspec import Struct
 
 from queuectl.contract import names
 from queuectl.contract.foreign import (
+    JOB_SETS,
     JOBS,
     REPLICA_SETS,
     STATEFUL_SETS,
     Job,
+    JobSet,
+    JobSpec,
     Kind,
+    PodTemplate,
     ReplicaSet,
     StatefulSet,
     Workload,
@@ -35,6 +39,21 @@ class Size(Struct, frozen=True):
     maximum: int
 
 
+class Part(Struct, frozen=True):
+    """Pods of one template: a role of the gang. ``name`` is "" where there is only one.
+
+    ``least`` of its ``count`` belong to the gang, and ``done`` have succeeded for good. ``labels`` are those that its
+    pods will carry.
+    """
+
+    name: str
+    count: int
+    least: int
+    done: int
+    template: PodTemplate
+    labels: dict[str, str]
+
+
 class Owner(Struct, frozen=True):
     """One row: its resource, how it lets go of its pods, and how many it makes.
 
@@ -42,6 +61,7 @@ class Owner(Struct, frozen=True):
     ``cleaned`` is how many have succeeded where no next one comes, beyond the given number that can still be seen.
     ``suspended`` is true while it makes no pods at all because its user wants none. ``vacated`` is true when it says itself
     that no pod of it is left to end. ``labelled`` is true where its own labels, too, decide about its pods.
+    ``parts`` are its roles. ``optional`` is true of kinds that a cluster may not know.
     """
 
     kind: Kind
@@ -54,16 +74,22 @@ class Owner(Struct, frozen=True):
     finished: Callable[[Any], bool]
     failed: Callable[[Any], bool]
     labelled: bool
+    parts: Callable[[Any], tuple[Part, ...]]
+    optional: bool = False
 
 
 class InvalidAnnotation(ValueError):
     """The size that a user's object asks for cannot be used; the message says which, why, and what is right."""
 
 
-def _job_parallelism(job: Job) -> int:
+def _parallelism(spec: JobSpec) -> int:
     """Pods that run at once: parallelism, but never more than the completions asked for."""
-    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
-    return parallelism if job.spec.completions is None else min(parallelism, job.spec.completions)
+    parallelism = 1 if spec.parallelism is None else spec.parallelism
+    return parallelism if spec.completions is None else min(parallelism, spec.completions)
+
+
+def _job_parallelism(job: Job) -> int:
+    return _parallelism(job.spec)
 
 
 def _job_remaining(job: Job) -> int | None:
@@ -82,6 +108,37 @@ def _job_cleaned(job: Job, seen: int) -> int:
 
 def _job_is(job: Job, *types: str) -> bool:
     return any(c.type in types and c.status == "True" for c in job.status.conditions or ())
+
+
+def _one_part(row: Callable[[Any], int]) -> Callable[[Any], tuple[Part, ...]]:
+    def parts(owner: Any) -> tuple[Part, ...]:
+        template = owner.spec.template
+        return (Part("", row(owner), row(owner), 0, template, template.metadata.labels or {}),)
+
+    return parts
+
+
+def _job_set_parts(owner: JobSet) -> tuple[Part, ...]:
+    """A role for each of its replicated Jobs. A Job's labels are copied to its pods, as of any Job.
+
+    What starts only when others have completed is not there together with them: its pods are admitted as they come.
+    """
+    done = {one.name: one.succeeded for one in owner.status.replicated_jobs_status or ()}
+    found, later = [], set()
+    for one in owner.spec.replicated_jobs:
+        if any(other.status == "Complete" or other.name in later for other in one.depends_on or ()):
+            later.add(one.name)  # a replicated Job depends on earlier ones only
+        each = _parallelism(one.template.spec)
+        labels = {**(one.template.metadata.labels or {}), **(one.template.spec.template.metadata.labels or {})}
+        over = min(done.get(one.name, 0), one.replicas) * each
+        count = one.replicas * each
+        least = 0 if one.name in later else count
+        found.append(Part(one.name, count, least, over, one.template.spec.template, labels))
+    return tuple(found)
+
+
+def _job_set_is(owner: JobSet, *types: str) -> bool:
+    return any(c.type in types and c.status == "True" for c in owner.status.conditions or ())
 
 
 def _replicas(owner: ReplicaSet | StatefulSet) -> int:
@@ -104,6 +161,7 @@ def _scaled(kind: Kind) -> Owner:
         finished=lambda _: False,
         failed=lambda _: False,
         labelled=False,
+        parts=_one_part(_replicas),
     )
 
 
@@ -118,9 +176,24 @@ JOB = Owner(
     finished=lambda job: _job_is(job, "Complete", "Failed"),
     failed=lambda job: _job_is(job, "Failed"),
     labelled=True,
+    parts=_one_part(_job_parallelism),
+)
+JOB_SET = Owner(
+    kind=JOB_SETS,
+    give_back=GiveBack.SUSPEND,
+    parallelism=lambda owner: sum(part.count for part in _job_set_parts(owner)),
+    remaining=lambda _: None,
+    cleaned=lambda _, __: 0,
+    suspended=lambda owner: owner.spec.suspend,
+    vacated=lambda owner: not any(one.active for one in owner.status.replicated_jobs_status or ()),
+    finished=lambda owner: _job_set_is(owner, "Completed", "Failed"),
+    failed=lambda owner: _job_set_is(owner, "Failed"),
+    labelled=False,
+    parts=_job_set_parts,
+    optional=True,
 )
 REPLICA_SET, STATEFUL_SET = _scaled(REPLICA_SETS), _scaled(STATEFUL_SETS)
-_ROWS: dict[type, Owner] = {Job: JOB, ReplicaSet: REPLICA_SET, StatefulSet: STATEFUL_SET}
+_ROWS: dict[type, Owner] = {Job: JOB, ReplicaSet: REPLICA_SET, StatefulSet: STATEFUL_SET, JobSet: JOB_SET}
 OWNERS: dict[tuple[str, str], Owner] = {(row.kind.api_version, row.kind.kind): row for row in _ROWS.values()}
 
 
@@ -152,6 +225,9 @@ def size(owner: Owner, obj: Any, cleaned: int = 0, present: int = 0) -> Size:
         raise InvalidAnnotation(f"{maximum} pods at once: a gang has at most {MAX_MEMBERS}; lower the parallelism")
     most = max(left(owner, obj, cleaned, present), 1)
     text = (obj.metadata.annotations or {}).get(names.MIN_MEMBER)
+    if len(parts := owner.parts(obj)) != 1 or parts[0].name:
+        _whole(obj, text)
+        return Size(most, most)
     if text is None:
         return Size(1, most)
     if text == "all":
@@ -164,6 +240,16 @@ def size(owner: Owner, obj: Any, cleaned: int = 0, present: int = 0) -> Size:
     if int(text) > maximum and owner.parallelism(obj) > 0:
         raise InvalidAnnotation(f"annotation {names.MIN_MEMBER}: {text} is more than the owner's {maximum} pods")
     return Size(min(int(text), most), most)
+
+
+def _whole(obj: Any, text: str | None) -> None:
+    """What makes Jobs of several kinds starts as a whole. Raises InvalidAnnotation for what would be another gang."""
+    if text not in (None, "all"):
+        raise InvalidAnnotation(f"annotation {names.MIN_MEMBER}: {shorten(text or '')!r}: a JobSet starts as a whole")
+    for one in obj.spec.replicated_jobs:
+        spec = one.template.spec
+        if spec.completions is not None and spec.completions > _parallelism(spec):
+            raise InvalidAnnotation(f"replicatedJob {one.name}: more completions than parallelism; make them equal")
 
 
 def shorten(text: str, limit: int = 40) -> str:

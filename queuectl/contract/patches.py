@@ -108,6 +108,14 @@ def derived_pod_group(table: Owner, owner: Any, queue: str) -> Body:
         minimum, maximum = sizes.minimum, sizes.maximum
     except InvalidAnnotation:
         minimum, maximum = 1, max(table.parallelism(owner), 1)
+    parts = table.parts(owner)
+    members: Body = {"minMember": minimum, "maxMember": maximum}
+    if len(parts) != 1 or parts[0].name:
+        members = {
+            "roles": [
+                {"name": one.name, "minMember": max(one.least, 1), "maxMember": max(one.count, 1)} for one in parts
+            ]
+        }
     levels = {
         key: annotations[name]
         for key, name in (("required", names.TOPOLOGY_REQUIRED), ("preferred", names.TOPOLOGY_PREFERRED))
@@ -132,8 +140,7 @@ def derived_pod_group(table: Owner, owner: Any, queue: str) -> Body:
         },
         "spec": {
             "queue": queue,
-            "minMember": minimum,
-            "maxMember": maximum,
+            **members,
             **({"topology": levels} if levels else {}),
         },
     }

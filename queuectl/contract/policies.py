@@ -14,6 +14,7 @@ from queuectl.contract.admission import (
     DEPLOYMENT,
     EVICTION,
     JOB,
+    JOB_SET,
     POD,
     REPLICA_SET,
     STATEFUL_SET,
@@ -56,12 +57,14 @@ SUMMARY = {
     " labels in the templates of StatefulSets and ReplicaSets that have a queue",
     "queuectl-records": "refuses to set or change the controller's own annotations on pods, unless one may `release`",
     "queuectl-records-jobs": "the same for Jobs and their pod templates",
+    "queuectl-records-jobsets": "the same for JobSets",
     "queuectl-operator-hold": f"refuses changes of the annotation `{OPERATOR_HOLD}` on PodGroups, and to delete such a"
     " PodGroup, unless one may `release`",
     "queuectl-own-writes-pods": "keeps the controller's own account to its gate, pin and annotations",
     "queuectl-own-writes-jobs": "keeps the controller's own account to suspending, resuming and its annotations",
+    "queuectl-own-writes-jobsets": "the same for JobSets",
     "queuectl-own-writes-evictions": "keeps the controller's own account to evicting the very pod that it names by UID",
-    "queuectl-fence": f"refuses the controller's writes to pods and Jobs whose annotation `{FENCE}` is older than the Lease",
+    "queuectl-fence": f"refuses the controller's writes to pods and owners whose annotation `{FENCE}` is older than the Lease",
     "queuectl-status-fence": "the same for `status.fence` of Queues and PodGroups",
     "queuectl-lease": "refuses to delete the controller's Lease, which holds the fence, unless one may `release`",
 }
@@ -276,6 +279,12 @@ def guarding() -> list[Json]:
             ],
         ),
         *validating_policy(
+            "queuectl-records-jobsets",
+            [rule(JOB_SET, "CREATE", "UPDATE")],
+            [],
+            [_untouched("object.metadata", name) for name in (FENCE, SUSPENSION)],
+        ),
+        *validating_policy(
             "queuectl-operator-hold",
             [rule((GROUP, "*", "podgroups"), "UPDATE", "DELETE")],
             [],
@@ -325,6 +334,10 @@ _JOB_SPEC = (
     "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished", "template",
     "podFailurePolicy", "successPolicy", "maxFailedIndexes",
 )  # fmt: skip
+_JOB_SET_SPEC = (
+    "replicatedJobs", "network", "successPolicy", "failurePolicy", "startupPolicy", "coordinator", "managedBy",
+    "ttlSecondsAfterFinished",
+)  # fmt: skip
 _PREFERRED = "affinity.?nodeAffinity.?preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -363,6 +376,12 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
             [is_us],
             [*metadata, (same("spec", _JOB_SPEC), "the controller only suspends and resumes Jobs")],
         ),
+        *validating_policy(
+            "queuectl-own-writes-jobsets",
+            [rule(JOB_SET, "UPDATE")],
+            [is_us],
+            [*metadata, (same("spec", _JOB_SET_SPEC), "the controller only suspends and resumes JobSets")],
+        ),
         # Evictions carry no fence: whatever leads, a pod that was to go in a round cannot belong to a later one.
         *validating_policy(
             "queuectl-own-writes-evictions",
@@ -377,7 +396,7 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
         ),
         *validating_policy(
             FENCE_POLICIES[0],
-            [rule(POD, "UPDATE"), rule(JOB, "UPDATE")],
+            [rule(POD, "UPDATE"), rule(JOB, "UPDATE"), rule(JOB_SET, "UPDATE")],
             [is_us],
             [
                 (

@@ -11,6 +11,7 @@ from sys import intern
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from queuectl.contract import names, owners
 from queuectl.contract.foreign import (
@@ -29,7 +30,7 @@ from queuectl.contract.pins import pinnable, pinned, unpinned
 from queuectl.contract.shapes import Shapes, vector
 from queuectl.contract.times import from_wire
 from queuectl.contract.v1alpha1 import MAX_MEMBERS, InvalidObject, parse_slots, validate
-from queuectl.model import gangs, queues, topology
+from queuectl.model import queues, topology
 from queuectl.model.gangs import Gang, GiveBack, Member, Place, Record, Role, Stage
 from queuectl.model.quantity import QuantityError, parse
 from queuectl.model.reasons import Misfit, Reason, TextEvidence
@@ -162,7 +163,7 @@ def gang(group: Custom, owner: Workload | None, shapes: Shapes, crew: Crew) -> G
     except InvalidObject as problem:
         queue_name = str((group.spec or {}).get("queue") or "")
         return Gang(**common, queue=queue_name, roles=(), blocked=(invalid(str(problem)),))
-    template, problem_of_template = _template(owner, shapes)
+    own_roles, problem_of_template = _roles(owner, shapes)
     if problem_of_template is not None:
         blocked.append(problem_of_template)
     minimum, maximum = spec.min_member or 1, spec.max_member or spec.min_member or 1
@@ -175,7 +176,13 @@ def gang(group: Custom, owner: Workload | None, shapes: Shapes, crew: Crew) -> G
             # Scaled below its gang, it makes no more pods than that: what it held beyond is free.
             maximum = min(max(table.parallelism(owner), 1), MAX_MEMBERS)
             minimum = min(minimum, maximum)
-    if spec.roles:
+    several = len(own_roles) > 1 or any(role.name for role in own_roles)
+    if several and any(role.maximum for role in own_roles):
+        roles = own_roles
+        if (slots := sum(role.maximum for role in roles)) > MAX_MEMBERS:
+            roles = ()
+            blocked.append(invalid(f"{slots} pods; a gang has at most {MAX_MEMBERS}"))
+    elif spec.roles and not several:
         roles = tuple(
             Role(
                 role.name,
@@ -192,11 +199,12 @@ def gang(group: Custom, owner: Workload | None, shapes: Shapes, crew: Crew) -> G
             return Gang(**common, queue=spec.queue, roles=(), blocked=(invalid(text),))
     elif owner is not None and table is not None and not owners.left(table, owner, crew.cleaned, crew.present):
         # No slot at all; of a record, none any more.
-        roles = (Role("", 0, 0, template),) if recorded is not None else ()
+        roles = tuple(replace(role, minimum=0, maximum=0) for role in own_roles) if recorded is not None else ()
         text = f"{named(owner)} asks for no pods"
         blocked.append(Misfit(Reason.SUSPENDED, TextEvidence(text)))
     else:
-        roles = (Role("", minimum, maximum, template, gates=_gates(owner)),)
+        (role,) = own_roles or (Role("", 0, 0),)
+        roles = (replace(role, minimum=minimum, maximum=maximum),)
     if spec.hold or names.OPERATOR_HOLD in (meta.annotations or {}):
         blocked.append(Misfit(Reason.HELD, TextEvidence("spec.hold is true" if spec.hold else "by the operator")))
     if crew.problem:
@@ -278,13 +286,19 @@ def _annotation(owner: Workload | None, meta: Meta, key: str) -> str:
     return found or (((owner.metadata.annotations or {}).get(key, "")) if owner is not None else "")
 
 
-def _template(owner: Workload | None, shapes: Shapes) -> tuple[gangs.Shape | None, Misfit | None]:
-    if owner is None:
-        return None, None
-    try:
-        return shapes.of(owner.spec.template.spec), None
-    except QuantityError as problem:
-        return None, invalid(f"the pod template: {problem}")
+def _roles(owner: Workload | None, shapes: Shapes) -> tuple[tuple[Role, ...], Misfit | None]:
+    """A role for each template of an owner, with what of it is still to be done, and what is wrong with one of them."""
+    roles: list[Role] = []
+    problem: Misfit | None = None
+    for part in owners.of(owner).parts(owner) if owner is not None else ():
+        shape, spec = None, part.template.spec
+        try:
+            shape = shapes.of(spec)
+        except QuantityError as wrong:
+            problem = problem or invalid(f"the pod template{f' {part.name}' if part.name else ''}: {wrong}")
+        gates = tuple(sorted({gate.name for gate in spec.scheduling_gates or ()} - {names.GATE}))
+        roles.append(Role(part.name, max(part.least - part.done, 0), part.count, shape, gates=gates))
+    return tuple(roles), problem
 
 
 def record(status: dict[str, Any]) -> Record | None:
@@ -347,13 +361,14 @@ def queue_of(owner: Workload) -> str:
     row = owners.of(owner)
     if row.give_back is GiveBack.EVICT and row.suspended(owner):
         return ""
-    template = owner.spec.template.metadata.labels or {}
     labels = (owner.metadata.labels or {}) if row.labelled else {}
-    if "true" in (labels.get(names.UNMANAGED_LABEL), template.get(names.UNMANAGED_LABEL)):
+    templates = [part.labels for part in row.parts(owner)]
+    if any(one.get(names.UNMANAGED_LABEL) == "true" or one.get(names.POD_GROUP_LABEL) for one in templates):
         return ""
-    if template.get(names.POD_GROUP_LABEL):
+    if labels.get(names.UNMANAGED_LABEL) == "true":
         return ""
-    return labels.get(names.QUEUE_LABEL) or template.get(names.QUEUE_LABEL, "")
+    queues = {one.get(names.QUEUE_LABEL, "") for one in templates}
+    return labels.get(names.QUEUE_LABEL) or (queues.pop() if len(queues) == 1 else "")
 
 
 def underivable(owner: Workload, queue: str) -> str:
@@ -363,11 +378,6 @@ def underivable(owner: Workload, queue: str) -> str:
     except InvalidObject as problem:
         return f"its PodGroup would be refused: {problem}"
     return ""
-
-
-def _gates(owner: Workload | None) -> tuple[str, ...]:
-    gates = owner.spec.template.spec.scheduling_gates if owner is not None else None
-    return tuple(sorted({gate.name for gate in gates or ()} - {names.GATE}))
 
 
 # ---- pods
@@ -406,8 +416,9 @@ def member(pod: Pod, gang_uid: str, shapes: Shapes) -> tuple[Member, str]:
         name=meta.name,
         shape=shape,
         stage=stage,
-        role=labels.get(names.ROLE_LABEL, ""),
-        rank=_number(index, MAX_MEMBERS),
+        role=labels.get(names.ROLE_LABEL) or labels.get(names.REPLICATED_JOB, ""),
+        # Of a JobSet's pods it is their number in one of its Jobs, and not in their role.
+        rank=_number(index, MAX_MEMBERS) if names.REPLICATED_JOB not in labels else None,
         node=intern(spec.node_name) if spec.node_name else None,
         pinned=pinned(required) if stage is Stage.RELEASED else None,
         # Ours comes with the write that takes the gate away: what a gated pod carries, somebody else wrote.

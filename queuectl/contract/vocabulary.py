@@ -71,7 +71,8 @@ _WORDS = (
                           "`release` on podgroups (break-glass). Foreign gates are never touched")),)),
     ("Labels", (
         (names.QUEUE_LABEL, "pods, Jobs, Deployments, StatefulSets", ("the leaf queue; it makes a pod managed. Copied from an "
-         "owner to its pod template. Cannot change after creation. An empty one counts as none")),
+         "owner to its pod template; in a JobSet it "
+         "belongs on its Job templates. Cannot change after creation. An empty one counts as none")),
         (names.POD_GROUP_LABEL, "pods", ("the PodGroup in the same namespace; absent: derived from the owner, else a group "
          "of one")),
         (names.ROLE_LABEL, "pods", "the role inside the group (leader, worker)"),
@@ -90,9 +91,9 @@ _WORDS = (
         (names.OPERATOR_HOLD, "PodGroups", "its presence is the operator's hold, besides the tenant's own `spec.hold`"),
     )),
     ("Annotations that only the controller writes", (
-        (names.FENCE, "pods, Jobs", "the fence of the last writer; a write with an older one is refused"),
+        (names.FENCE, "pods, Jobs, JobSets", "the fence of the last writer; a write with an older one is refused"),
         (names.RECORD, "pods", "the admission of a group of one, of an extra or of a replacement"),
-        (names.SUSPENSION, "Jobs", "which round was suspended or resumed by the controller"),
+        (names.SUSPENSION, "Jobs, JobSets", "which round was suspended or resumed by the controller"),
     )),
 )  # fmt: skip
 

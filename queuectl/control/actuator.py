@@ -159,7 +159,7 @@ class Actuator:
             current = await self._cluster.get(write.kind, write.namespace, write.name)
         except NotFound:
             uid = write.member if write.kind is foreign.PODS else write.gang
-            if write.kind is not foreign.JOBS and uid:
+            if write.kind in (foreign.PODS, foreign.POD_GROUPS) and uid:
                 self._observe(list(self._source.gone(write.kind, uid)))
         except ClusterError:
             return

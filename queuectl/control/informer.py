@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from contextlib import aclosing
 
+from queuectl.contract import owners
 from queuectl.contract.foreign import Kind
 from queuectl.control.mirror import older
 from queuectl.control.ports import (
@@ -18,6 +19,7 @@ from queuectl.control.ports import (
     Event,
     Expired,
     Malformed,
+    NotFound,
     Throttled,
     Upserted,
 )
@@ -26,6 +28,9 @@ from queuectl.model.changes import Change
 
 log = logging.getLogger(__name__)
 
+OPTIONAL = frozenset(row.kind for row in owners.OWNERS.values() if row.optional)
+
+LOOK_AGAIN = 300.0  # seconds between two looks for a kind that the cluster does not know
 FIRST_WAIT, LAST_WAIT = 0.1, 15.0  # seconds between attempts to connect, doubling
 BREATH = 200  # events after which other tasks get a turn: about 5 ms of work
 
@@ -49,6 +54,7 @@ class Informer:
     ) -> None:
         self.kind = kind
         self.synced = asyncio.Event()
+        self.absent = False  # the cluster does not know this kind, which may be so of optional ones
         self.lists = 0  # times the whole state was read
         self.lost_at: float | None = clock.monotonic()  # since when there is no live stream; None while there is one
         self._cluster, self._source, self._clock, self._observe = cluster, source, clock, observe
@@ -77,6 +83,10 @@ class Informer:
             except Throttled as trouble:
                 wait = max(wait, trouble.retry_after)
             except ClusterError as trouble:
+                if isinstance(trouble, NotFound) and self.kind in OPTIONAL:
+                    await self._without()
+                    since, wait = None, FIRST_WAIT
+                    continue
                 log.warning("watch interrupted: %s", trouble.message, extra={"kind": self.kind.plural})
                 since = self._version or since
             if self.lost_at is None and self._clock.monotonic() - started > LAST_WAIT:
@@ -91,6 +101,8 @@ class Informer:
 
     async def renew(self) -> None:
         """Read the whole state anew; returns when it is complete, so that all that was written before the call is seen."""
+        if self.absent:
+            return
         self._anew = True
         self.synced.clear()
         if self._streaming is not None:
@@ -130,6 +142,14 @@ class Informer:
                 if count % BREATH == 0:
                     await asyncio.sleep(0)
         return self._version
+
+    async def _without(self) -> None:
+        """The cluster does not know the kind, or not any more: there are no such objects, until it is looked for again."""
+        self._forget_all_but(set(), "")
+        self.synced.set()
+        self.lost_at, self.absent = None, True
+        await self._clock.sleep(LOOK_AGAIN)
+        self.absent = False
 
     def _forget_all_but(self, seen: set[str], version: str) -> None:
         """What the mirror holds and a complete state does not show was deleted while nobody looked.

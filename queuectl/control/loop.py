@@ -36,7 +36,8 @@ GATHER = 0.005  # seconds to gather changes that arrive together (a Job's pods) 
 BUSY = 0.25  # … and the most while more writes wait than may be in flight: deciding sooner would only make their queue longer
 BUSY_LOOK = 0.02  # seconds between two looks at whether that is still so
 REVISIT = 0.5  # seconds between two looks at a gang whose writes are still under way: a look costs O(its members)
-RELEASED_BY = (foreign.PODS, foreign.POD_GROUPS, foreign.JOBS)  # kinds whose lateness could release a place twice
+# Kinds whose lateness could release a place twice.
+RELEASED_BY = (foreign.PODS, foreign.POD_GROUPS, foreign.JOBS, foreign.JOB_SETS)
 PROBES = 3  # objects to ask about the fence; one may be refused for a reason of its own
 FENCE_WAIT = 5.0  # seconds after which a fence that does not hold is complained about; we never lead without it
 

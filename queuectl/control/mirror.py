@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
+from queuectl.contract import owners
 from queuectl.contract.foreign import Kind, Meta, PriorityClass, SelectorTerm, Workload
 from queuectl.model.gangs import Member, Stage
 
@@ -96,7 +97,8 @@ class Classes:
 
         Of several default classes the lowest counts, as the API server has it.
         """
-        spec = owner.spec.template.spec if owner is not None else None
+        parts = owners.of(owner).parts(owner) if owner is not None else ()
+        spec = parts[0].template.spec if parts else None
         if spec is not None and spec.priority is not None:
             return spec.priority
         if spec is not None and spec.priority_class_name:

@@ -12,7 +12,7 @@ from sys import intern
 from msgspec.structs import replace
 
 from queuectl.contract import owners, translate
-from queuectl.contract.foreign import Custom, Meta, Workload
+from queuectl.contract.foreign import Custom, Meta, OwnerReference, Workload
 from queuectl.contract.owners import pod_group_name
 from queuectl.contract.shapes import Shapes
 from queuectl.control.mirror import Classes, Tally, Tracked, older
@@ -112,6 +112,21 @@ class Rolls:
 
     # ---- PodGroups and their owners
 
+    def _topmost(self, meta: Meta) -> OwnerReference | None:
+        """What a pod is made for in the end: its owner, or that one's owner (a JobSet's Jobs make its pods).
+
+        While its owner is not known, not yet or no more, it is what it was.
+        """
+        known = translate.controller(meta)
+        if known is None:
+            return None
+        if (owner := self.owners.get(known.uid)) is not None:
+            return translate.controller(owner.metadata) or known
+        before = self.pods.get(meta.uid)
+        if before is None or before.owner == known.uid:
+            return known
+        return OwnerReference(before.owner_kind, before.owner_name, before.owner, controller=True)
+
     def _derived(self, namespace: str, owner: str, kind: str, name: str) -> str:
         """UID of the PodGroup derived from an owner, "" when there is none.
 
@@ -132,7 +147,9 @@ class Rolls:
         """The owner that a PodGroup was derived from, while it exists."""
         known = translate.controller(group.metadata)
         owner = self.owners.get(known.uid) if known is not None else None
-        return owner if owner is not None and self._derived_of(owner) == group.metadata.uid else None
+        if owner is None or translate.controller(owner.metadata) is not None:
+            return None  # of a version that knew no owners of owners
+        return owner if self._derived_of(owner) == group.metadata.uid else None
 
     def _group(self, group: Custom) -> Iterator[Change]:
         meta = group.metadata
@@ -175,10 +192,25 @@ class Rolls:
 
     def _owner_seen(self, owner: Workload) -> Iterator[Change]:
         self.owners[owner.metadata.uid] = owner
+        if above := translate.controller(owner.metadata):
+            self._disown(owner)
+            yield from self._belongs(owner.metadata, above)
+            return
         self._awaited[_own_name(owner)] = owner.metadata.uid
         if group := self._derived_of(owner):
             yield from self._refresh(group)
         yield from self._want(owner)
+
+    def _belongs(self, meta: Meta, above: OwnerReference) -> Iterator[Change]:
+        """Its pods are its owner's: those that came before it move there. O(those)."""
+        stand_in = f"missing/{meta.namespace}/{meta.uid}"
+        for uid in self.members.get(stand_in, ()):
+            tracked = self.pods[uid]
+            tracked.owner, tracked.owner_kind, tracked.owner_name = above.uid, above.kind, above.name
+        if stand_in in self.members:
+            yield from self._rehome(stand_in)
+            if (owner := self.owners.get(above.uid)) is not None:
+                yield from self._want(owner)
 
     def _want(self, owner: Workload) -> Iterator[Change]:
         """A managed owner without a PodGroup is to get one, unless it is over; one that can have none is told why.
@@ -203,13 +235,17 @@ class Rolls:
             self.underived[meta.uid] = queue
         yield from self._stand_in(stand_in)
 
+    def _disown(self, owner: Workload) -> None:
+        """It gets no PodGroup of its own."""
+        self.underived.pop(owner.metadata.uid, None)
+        self.invalid.pop(owner.metadata.uid, None)
+        self._awaited.pop(_own_name(owner), None)
+
     def _owner_gone(self, uid: str) -> Iterator[Change]:
         owner = self.owners.pop(uid, None)
         if owner is None:
             return
-        self.underived.pop(uid, None)
-        self.invalid.pop(uid, None)
-        self._awaited.pop(_own_name(owner), None)
+        self._disown(owner)
         if group := self._derived_of(owner):
             yield from self._refresh(group)
         yield from self._stand_in(f"missing/{owner.metadata.namespace}/{uid}")

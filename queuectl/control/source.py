@@ -144,7 +144,7 @@ class Source(Rolls):
 
     def _upserted(self, kind: Kind, obj: object) -> Iterator[Change]:
         match obj:
-            case foreign.Job() | foreign.ReplicaSet() | foreign.StatefulSet():
+            case foreign.Job() | foreign.ReplicaSet() | foreign.StatefulSet() | foreign.JobSet():
                 yield from self._owner_seen(obj)
             case foreign.Node(metadata=meta):
                 node = translate.node(obj)
@@ -234,7 +234,7 @@ class Source(Rolls):
     def tracked(self, pod: Pod) -> Tracked:
         """What is kept of a managed pod. About 8 µs."""
         meta, spec, labels = pod.metadata, pod.spec, pod.metadata.labels or {}
-        known = translate.controller(meta)
+        known = self._topmost(meta)
         # Interned: a hundred thousand pods share these few texts.
         namespace, group = intern(meta.namespace), labels.get(names.POD_GROUP_LABEL, "")
         owner, kind, name = (intern(known.uid), intern(known.kind), intern(known.name)) if known else ("", "", "")

@@ -70,7 +70,9 @@ async def stale(ours: Api, path: str, body: Json, says: str = STALE_FENCE) -> No
 
     async def look() -> bool:
         try:
-            await ours.patch(path, body, STRATEGIC if "/queuectl.io/" not in path else MERGE, dryRun="All")
+            await ours.patch(
+                path, body, MERGE if "/queuectl.io/" in path or "/jobset.x-k8s.io/" in path else STRATEGIC, dryRun="All"
+            )
         except ApiError as error:
             if error.status not in {403, 422}:
                 raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
 
 from queuectl.contract.home import LEASE, NAMESPACE
@@ -10,6 +12,7 @@ from queuectl.contract.names import (
     GATE,
     QUEUE_LABEL,
     RECORD,
+    SUSPENSION,
 )
 from tests.contract.support import (
     FOREIGN,
@@ -28,7 +31,7 @@ from tests.contract.support import (
 )
 from tests.rig.client import MERGE, STRATEGIC, Api, ApiError
 from tests.rig.controlplane import ControlPlane
-from tests.rig.objects import paths
+from tests.rig.objects import condition, paths
 
 pytestmark = pytest.mark.rig
 
@@ -140,6 +143,44 @@ async def test_our_account_writes_no_sets(ours: Api, tenant: Api, namespace: str
     sets = f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
     await tenant.create(sets, service("StatefulSet", "web"))
     await refused(ours.patch(f"{sets}/web", fenced(NOW, spec={"replicas": 0})), "cannot patch resource")
+
+
+@pytest.fixture
+async def job_set(admin: Api, namespace: str) -> AsyncIterator[str]:
+    """Path of a JobSet. Its definition here holds any fields, and is gone after the test."""
+    root = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    name, version = "jobsets.jobset.x-k8s.io", {"name": "v1alpha2", "served": True, "storage": True}
+    spec = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": spec, "status": spec}}
+    names = {"plural": "jobsets", "singular": "jobset", "kind": "JobSet", "listKind": "JobSetList"}
+    annotations = {"api-approved.kubernetes.io": "unapproved, a test's stand-in"}
+    body = {
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {
+            "group": "jobset.x-k8s.io",
+            "names": names,
+            "scope": "Namespaced",
+            "versions": [{**version, "schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}}}],
+        },
+    }
+    await admin.create(root, body)
+    await admin.wait(f"{root}/{name}", lambda made: condition(made, "Established") == "True")
+    path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets"
+    one = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "train"}}
+    await admin.create(path, {**one, "spec": {"suspend": True, "replicatedJobs": [{"name": "a"}]}})
+    yield f"{path}/train"
+    await admin.delete(f"{root}/{name}")
+    await admin.wait_gone(f"{root}/{name}")
+
+
+async def test_our_account_suspends_and_resumes_jobsets_only(ours: Api, job_set: str, lease: str) -> None:
+    """Fenced as with Jobs."""
+    assert lease
+    await stale(ours, job_set, fenced(3, spec={"suspend": False}))
+    await ours.patch(job_set, fenced(4, spec={"suspend": False}, metadata={"annotations": {SUSPENSION: "u:1:resumed"}}))
+    await refused(ours.patch(job_set, fenced(4, spec={"replicatedJobs": []})), "only suspends and resumes JobSets")
+    await refused(ours.patch(job_set, {"spec": {"suspend": True}, "metadata": {"labels": {"a": "b"}}}), "no label but")
+    await refused(ours.delete(job_set), "cannot delete resource")
 
 
 # --- the fence -----------------------------------------------------------------------------------------------------

@@ -130,6 +130,7 @@ def test_the_controller_has_no_more_than_it_needs() -> None:
         "pods/eviction": {"create"},
         "nodes": follow,
         "jobs": {*read, "patch"},
+        "jobsets": {*read, "patch"},
         "replicasets": follow,
         "statefulsets": follow,
         "poddisruptionbudgets": {"list"},

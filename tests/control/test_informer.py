@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from queuectl.contract import foreign, translate
-from queuectl.contract.foreign import Custom, Kind, Meta, Node
-from queuectl.control.informer import FIRST_WAIT, LAST_WAIT, Informer, take_in
-from queuectl.control.ports import Bookmark, Deleted, Event, Expired, Malformed, Unreachable, Upserted
+from queuectl.contract.foreign import Custom, JobSet, Kind, Meta, Node
+from queuectl.control.informer import FIRST_WAIT, LAST_WAIT, LOOK_AGAIN, Informer, take_in
+from queuectl.control.ports import Bookmark, Deleted, Event, Expired, Malformed, NotFound, Unreachable, Upserted
 from queuectl.control.source import Source
 from queuectl.model.changes import Change, NodeSeen
 
@@ -63,6 +63,42 @@ class Script:
 
 
 CUT = Unreachable("cut")
+
+
+async def test_a_kind_that_the_cluster_does_not_know_is_looked_for_now_and_then() -> None:
+    """Its absence keeps nobody from starting and costs a request every five minutes; it may come, and go again."""
+    missing = NotFound("the server could not find the requested resource", 404)
+    here = msgspec.convert(
+        {"metadata": {"name": "train", "namespace": "ns", "uid": "u", "resourceVersion": "6"}}, JobSet
+    )
+    seen: list[tuple[bool, bool, float | None, int]] = []
+    script = Script()
+
+    def note() -> None:
+        assert script.informer is not None
+        one = script.informer
+        seen.append((one.absent, one.synced.is_set(), one.lost_at, len(script.source.owners)))
+
+    script.streams = [
+        (missing,),
+        (note, missing),
+        (note, Upserted(here), Bookmark("6", synced=True), note, CUT),
+        (missing,),
+        (note, missing),
+    ]
+    informer = await script.play(foreign.JOB_SETS)
+    assert seen == [(False, True, None, 0), (False, True, None, 0), (False, True, None, 1), (False, True, None, 0)]
+    assert [wait for wait in script.slept if wait > LAST_WAIT * 2] == [LOOK_AGAIN] * 4
+    assert script.since == [None, None, None, "6", None, None]
+    assert informer.lists == 5
+
+
+async def test_a_kind_that_must_be_there_is_missed() -> None:
+    """Without our definitions nothing may be decided."""
+    script = Script((NotFound("no such resource", 404),))
+    informer = await script.play(foreign.QUEUES)
+    assert not informer.synced.is_set()
+    assert max(script.slept) < LOOK_AGAIN
 
 
 async def test_a_resumed_stream_is_live_before_its_first_event() -> None:

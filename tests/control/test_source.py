@@ -64,6 +64,7 @@ KINDS = {
         foreign.JOBS,
         foreign.REPLICA_SETS,
         foreign.STATEFUL_SETS,
+        foreign.JOB_SETS,
         foreign.POD_GROUPS,
         foreign.PODS,
         foreign.PRIORITY_CLASSES,
@@ -175,6 +176,79 @@ def test_pods_that_ran_as_groups_of_one_join_the_gang_of_their_owner() -> None:
     assert (gang.minimum, gang.maximum, gang.record) == (1, 3, None)
     assert [member.gang for member in final(whole)[1].values()] == [uid, uid]
     shuffled(whole)
+
+
+def job_set(whole: Tiny, name: str, *, queue: str = "q", pods: int = 2) -> list[dict[str, Any]]:
+    """A JobSet of a driver and two Jobs of workers, with its Jobs and their pods. Returns those."""
+    labels = {"queuectl.io/queue": queue} if queue else {}
+    parts: list[dict[str, Any]] = [
+        {
+            "name": role,
+            "replicas": jobs,
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"parallelism": count, "completions": count, "template": {"spec": spec()}},
+            },
+        }
+        for role, jobs, count in (("driver", 1, 1), ("worker", 2, pods))
+    ]
+    top = whole.put(
+        foreign.JOB_SETS, {"metadata": {"name": name, "namespace": "ns"}, "spec": {"replicatedJobs": parts}}
+    )
+    made = []
+    for one in parts:
+        for index in range(one["replicas"]):
+            body = whole.job(f"{name}-{one['name']}-{index}", one["template"]["spec"]["parallelism"], queue=queue)
+            uid, kind = top["metadata"]["uid"], {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
+            body["metadata"]["ownerReferences"] = [{**kind, "name": name, "uid": uid, "controller": True}]
+            whole.put(foreign.JOBS, body)
+            for pod in whole.pods(body, one["template"]["spec"]["parallelism"]):
+                pod["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = one["name"]
+                made.append(whole.put(foreign.PODS, pod))
+    return made
+
+
+def test_order_of_arrival_does_not_matter_for_the_jobs_of_a_jobset() -> None:
+    """Its PodGroup, its Jobs and their pods in any order: one gang of two roles, and none for the Jobs."""
+    whole = Tiny()
+    job_set(whole, "train")
+    whole.job("alone", 1)
+    whole.settle()
+    groups = [body for (plural, _, _), body in whole.objects.items() if plural == "podgroups"]
+    assert sorted(group["metadata"]["ownerReferences"][0]["kind"] for group in groups) == ["Job", "JobSet"]
+    train = next(gang for gang in final(whole)[0].values() if gang.name.startswith("jobset-"))
+    assert [(role.name, role.minimum, role.maximum, role.shape is not None) for role in train.roles] == [
+        ("driver", 1, 1, True),
+        ("worker", 4, 4, True),
+    ]
+    assert {(member.role, member.rank) for member in final(whole)[1].values()} == {("driver", None), ("worker", None)}
+    assert {member.gang for member in final(whole)[1].values()} == {train.uid}
+    shuffled(whole)
+    gone_again(whole)
+
+
+def test_pods_whose_job_is_gone_stay_with_their_jobset(tiny: Tiny) -> None:
+    """A restart of the JobSet deletes its Jobs first; what still runs is the gang's until it is gone."""
+    pods = job_set(tiny, "train")
+    tiny.settle()
+    gang = tiny.group()["metadata"]["uid"]
+    tiny.drop(foreign.JOBS, "ns", "train-worker-0")
+    for pod in pods:
+        pod["metadata"]["labels"]["seen"] = "again"
+        tiny.put(foreign.PODS, pod)
+    assert {tiny.source.pods[pod["metadata"]["uid"]].member.gang for pod in pods} == {gang}
+
+
+def test_a_jobset_of_a_namespaces_default_queue_gets_its_gang_by_its_pods(tiny: Tiny) -> None:
+    """Its templates name none; its pods do, and they may be seen before their Jobs."""
+    pods = job_set(tiny, "train", queue="")
+    assert tiny.settle() == []
+    for pod in pods:
+        pod["metadata"]["labels"]["queuectl.io/queue"] = "q"
+        tiny.put(foreign.PODS, pod)
+    tiny.settle()
+    assert tiny.group()["spec"]["queue"] == "q"
+    assert {tiny.source.pods[pod["metadata"]["uid"]].member.gang for pod in pods} == {tiny.group()["metadata"]["uid"]}
 
 
 def test_a_group_of_one(tiny: Tiny) -> None:
