@@ -161,7 +161,7 @@ async def deadline(proof: Proof, stage: Stage) -> None:
 async def requeue(proof: Proof, stage: Stage) -> None:
     """``queuectl requeue`` of a running 16-pod Job by its tenant."""
     async with stage.scenario(gpu_nodes("again", 4, 4)) as namespace, stage.tenant(namespace) as tenant:
-        await tenant.create(jobs(namespace), job("train", namespace, 16, seconds=4))
+        await tenant.create(jobs(namespace), job("train", namespace, 16, seconds=6))
         first = await stage.bound(namespace, "train", 16)
         kubeconfig = stage.control_plane.kubeconfig(f"tenant-{namespace}")
         code, _, err = await queuectl("requeue", "gang", "train", "-n", namespace, "--kubeconfig", str(kubeconfig))
