@@ -153,7 +153,7 @@ async def suite(
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *paths]
-        _, out, _ = await run(argv, ours(RIG=rig), seconds=1500)
+        _, out, _ = await run(argv, ours(RIG=rig, SCENARIOS="all"), seconds=1800)
         assert report.exists(), out[-500:]
         cases = ET.parse(report).getroot().iter("testcase")
         found = [(f"{one.get('classname')}::{one.get('name')}", [child.tag for child in one]) for one in cases]
