@@ -7,7 +7,6 @@ import gc
 import itertools
 import logging
 import os
-import re
 import signal
 import sys
 import time
@@ -129,10 +128,13 @@ class Workload(msgspec.Struct, frozen=True):
 
 def size(text: str) -> tuple[int, int]:
     """``64x8`` (or ``64×8``): 64 nodes of 8 GPUs. Raises Usage."""
-    found = re.fullmatch(r"([1-9]\d{0,4})[x×]([1-9]\d{0,2})", text)
-    if found is None or int(found[1]) * int(found[2]) > MOST_GPUS:
-        raise Usage(f"--nodes {text}: must be NODESxGPUS, as 64x8, and at most {MOST_GPUS:,} GPUs in all")
-    return int(found[1]), int(found[2])
+    try:
+        count, gpus = traces.fleet(text)
+    except BadFileError as problem:
+        raise Usage(str(problem)) from None
+    if count * gpus > MOST_GPUS:
+        raise Usage(f"--nodes {text}: at most {MOST_GPUS:,} GPUs in all")
+    return count, gpus
 
 
 def _workload(fleet: str, load: float, seed: int, trace: Path | None, *, once: bool) -> Workload:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from queuectl.cli.theatre import Picture, QueueLine, WaitingLine
 from queuectl.control.loop import Controller
 from queuectl.control.source import Source
-from queuectl.drivers.embedded.day import GPU
 from queuectl.drivers.embedded.play import Play
 from queuectl.engine.view import GangView, QueueView
 from queuectl.model.queues import ALL_POOLS
 from queuectl.model.reasons import by_dominance, sentence
+from queuectl.model.resources import GPU
 
 ONE = 1000  # the engine's amount of one GPU
 

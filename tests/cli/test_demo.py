@@ -85,7 +85,7 @@ def test_a_trace_is_played(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--nodes", "many"), "--nodes many: must be NODESxGPUS, as 64x8"),
+        (("--nodes", "many"), "--nodes many: write it as 128x8"),
         (("--nodes", "99999x99"), "at most 100,000 GPUs"),
         (("--json",), "--json goes with --once"),
         (("--listen", "nowhere"), "must be HOST:PORT"),

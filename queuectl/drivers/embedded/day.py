@@ -18,13 +18,13 @@ from msgspec import Struct
 
 from queuectl.contract import names
 from queuectl.drivers.embedded.kubelet import RUN_SECONDS
+from queuectl.model.resources import GPU
+from queuectl.model.topology import HOSTNAME
 
 Json = dict[str, Any]
 
-GPU = "nvidia.com/gpu"
 DAY = 86_400  # seconds
 RACK = "topology.example.com/rack"  # label of a node
-HOST = "kubernetes.io/hostname"
 RACK_NODES = 8
 KEPT = 1800  # seconds for which a Job that has ended is kept
 LONGEST = 8 * 3600  # seconds; what runs longer belongs to a reservation, not to a day
@@ -89,7 +89,7 @@ def nodes(count: int, gpus: int) -> list[Json]:
         amounts = {GPU: str(gpus), "cpu": "128", "memory": "2Ti", "pods": "110"}
         found.append(
             {
-                "metadata": {"name": name, "labels": {HOST: name, RACK: rack}},
+                "metadata": {"name": name, "labels": {HOSTNAME: name, RACK: rack}},
                 "status": {"capacity": amounts, "allocatable": amounts},
             }
         )
@@ -98,7 +98,7 @@ def nodes(count: int, gpus: int) -> list[Json]:
 
 def topology() -> Json:
     """Racks of nodes."""
-    levels = [{"name": "rack", "keys": [RACK]}, {"name": "node", "keys": [HOST]}]
+    levels = [{"name": "rack", "keys": [RACK]}, {"name": "node", "keys": [HOSTNAME]}]
     return {"metadata": {"name": "default"}, "spec": {"levels": levels}}
 
 

@@ -11,6 +11,7 @@ from queuectl.drivers.embedded import day
 from queuectl.drivers.embedded.merge import Json
 from queuectl.drivers.embedded.store import Store, Stored
 from queuectl.drivers.embedded.tally import Report, Tally
+from queuectl.model.resources import GPU
 
 ADMIN, TENANT = "demo-admin", "demo-tenant"
 _ENDED = ("Complete", "Failed")
@@ -37,7 +38,7 @@ class Play:
         self.ended = 0
         self.through = False  # everything was submitted
         self.done = asyncio.Event()  # … and has ended
-        self.tally = Tally(sum(int(node["status"]["allocatable"].get(day.GPU, 0)) for node in nodes))
+        self.tally = Tally(sum(int(node["status"]["allocatable"].get(GPU, 0)) for node in nodes))
         self._opening, self._window = opening, window
         self._store = store
         self._nodes, self._queues = nodes, queues

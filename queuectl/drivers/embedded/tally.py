@@ -19,8 +19,8 @@ from queuectl.drivers.embedded.admission import USER
 from queuectl.drivers.embedded.merge import Json
 from queuectl.drivers.embedded.rules import gates
 from queuectl.drivers.embedded.store import Stored
+from queuectl.model.resources import GPU
 
-GPU = "nvidia.com/gpu"
 TORN = 60_000  # milliseconds: a gang that is released in part for longer than this has come to rest so
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _OVER = ("Succeeded", "Failed")
@@ -213,7 +213,7 @@ class Tally:
             gang.released += 1
         elif not before.gated and gone and uid in self._pods:
             gang.released -= 1
-        if gone:
+        if stored.verb == "DELETED" or gone:
             self._pods.pop(uid, None)
         else:
             self._pods[uid] = after

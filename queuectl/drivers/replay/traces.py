@@ -114,12 +114,17 @@ def load(path: Path, format_: Format, *, limit: int | None = None, one_queue: bo
     return Trace(format_.name, arrivals if limit is None else arrivals[:limit], dropped)
 
 
-def nodes(text: str) -> Iterator[Node]:
+def fleet(text: str) -> tuple[int, int]:
     """``128x8`` or ``128×8``: that many nodes with that many GPUs each. Raises BadFileError."""
     match = re.fullmatch(r"([1-9][0-9]{0,4})[x×]([1-9][0-9]{0,3})", text.lower())
     if match is None:
         raise BadFileError(f"--nodes {text[:40]}: write it as 128x8, up to 99999 nodes with up to 9999 GPUs each")
-    count, gpus = int(match[1]), int(match[2])
+    return int(match[1]), int(match[2])
+
+
+def nodes(text: str) -> Iterator[Node]:
+    """The nodes of a ``fleet``. Raises BadFileError."""
+    count, gpus = fleet(text)
     for number in range(count):
         name = f"node-{number:0{len(str(count - 1))}d}"
         yield Node(
