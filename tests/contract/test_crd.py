@@ -119,7 +119,7 @@ class _Exclusive(Part):
 def test_refuses_what_it_cannot_say(inner: type[Part], message: str) -> None:
     class Outer(Part):
         metadata: Metadata
-        spec: inner  # type: ignore[valid-type]
+        spec: inner  # type: ignore[valid-type]  # a model made at run time
 
     Outer.model_rebuild(_types_namespace={"inner": inner, "Metadata": Metadata})
     with pytest.raises(SchemaError, match=message):

@@ -40,7 +40,7 @@ class Lock:
         await self._pass()
         if "record" not in self.shared:
             missing = ApiException(404)
-            missing.body = '{"code": 404}'  # type: ignore[assignment]
+            missing.body = '{"code": 404}'  # type: ignore[assignment]  # the mock's body is declared as what the real one gives
             return False, missing
         return True, self.shared["record"]
 
@@ -77,7 +77,7 @@ class Candidate:
     async def lead(self) -> None:
         self.leading, self.worker = True, asyncio.current_task()
         try:
-            while not self.crash:  # noqa: ASYNC110
+            while not self.crash:  # noqa: ASYNC110 - the mock has a flag, no event
                 await asyncio.sleep(0.25)
             raise ZeroDivisionError
         finally:

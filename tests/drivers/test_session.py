@@ -227,7 +227,7 @@ async def test_problems_of_configuration_say_what_to_do(tmp_path: Path, monkeypa
     bad.write_text(yaml.safe_dump(good))
     assert "bad certificate or key" in await problem(bad)
     assert "Expected object with name nope" in await problem(bad, "nope")
-    good["clusters"][0]["cluster"] = {"server": "not a url"}  # type: ignore[index]
+    good["clusters"][0]["cluster"] = {"server": "not a url"}  # type: ignore[index]  # the kubeconfig is a mapping of anything
     bad.write_text(yaml.safe_dump(good))
     assert "no usable server URL" in await problem(bad)
 

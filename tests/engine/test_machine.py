@@ -42,7 +42,7 @@ def move(**what: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Call
 
         del whole.__wrapped__  # the rule's own signature has one parameter more
         made: Any = rule  # typed by overloads that do not take a mapping
-        return made(then=st.integers(0, 4), **what)(whole)  # type: ignore[no-any-return]
+        return made(then=st.integers(0, 4), **what)(whole)  # type: ignore[no-any-return]  # hypothesis' rule() is Any here
 
     return decorate
 

@@ -154,7 +154,7 @@ def test_a_member_that_asks_for_more_than_any_node_has_tears_the_gang_once_it_is
     (admit,) = story.decide().actions
     story.change("g-1", shape=shape(9))
     assert told(story.decide()) == []
-    story.record(admit)  # type: ignore[arg-type]
+    story.record(admit)  # type: ignore[arg-type]  # the only action, an admission
     assert told(story.decide()) == ["withdraw g Torn"]
 
 
@@ -164,7 +164,7 @@ def test_a_changed_member_that_suits_no_node_is_given_back_in_time() -> None:
     story = World(node("a"), queue("q"), one, pods(one))
     (admit,) = story.decide().actions
     story.change("g-1", shape=shape(selector=(("disk", "ssd"),)))
-    story.record(admit)  # type: ignore[arg-type]
+    story.record(admit)  # type: ignore[arg-type]  # the only action, an admission
     story.change("g-0", stage=Stage.RUNNING, node="a", pinned="a")
     assert told(story.decide()) == []
     assert told(story.decide(after=60)) == ["withdraw g Torn"]
@@ -175,7 +175,7 @@ def test_a_member_that_cannot_be_pinned_any_more_is_not_told() -> None:
     story = World(node("a"), queue("q"), one, pods(one))
     (admit,) = story.decide().actions
     story.change("g-1", pinnable=False)
-    story.record(admit)  # type: ignore[arg-type]
+    story.record(admit)  # type: ignore[arg-type]  # the only action, an admission
     assert told(story.decide()) == []
     assert told(story.decide(after=60)) == ["withdraw g BindDeadline"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -47,11 +49,11 @@ def rebuilt(changes: list[Change]) -> Engine:
 
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=40, deadline=None)
-def test_the_order_of_arrival_does_not_matter(dice: object) -> None:
+def test_the_order_of_arrival_does_not_matter(dice: random.Random) -> None:
     """The same facts in any order: the same view before, the same plan, the same view after."""
     changes = [change for _, change in sorted(story().facts.items())]
     shuffled = list(changes)
-    dice.shuffle(shuffled)  # type: ignore[attr-defined]
+    dice.shuffle(shuffled)
     one, other = rebuilt(changes), rebuilt(shuffled)
     assert other.view() == one.view()
     assert other.decide(5_000_000) == one.decide(5_000_000)
@@ -61,11 +63,11 @@ def test_the_order_of_arrival_does_not_matter(dice: object) -> None:
 
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=20, deadline=None)
-def test_repeated_and_old_news_does_not_matter(dice: object) -> None:
+def test_repeated_and_old_news_does_not_matter(dice: random.Random) -> None:
     """Every fact twice, and deletions of what came back, change nothing."""
     changes = [change for _, change in sorted(story().facts.items())]
     noisy = changes + changes
-    dice.shuffle(noisy)  # type: ignore[attr-defined]
+    dice.shuffle(noisy)
     one, other = rebuilt(changes), rebuilt(noisy)
     assert other.decide(5_000_000) == one.decide(5_000_000)
     assert other.view() == one.view()

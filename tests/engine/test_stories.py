@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from queuectl.model import changes as c
@@ -12,8 +14,8 @@ from queuectl.model.reasons import Misfit, Reason, TextEvidence
 from tests.engine.world import World, gang, node, pods, queue, shape, told
 
 
-def rack(name: str, count: int, **rest: object) -> list[object]:
-    return [node(f"{name}{number}", rack=name, zone="z", **rest) for number in range(count)]  # type: ignore[arg-type]
+def rack(name: str, count: int, **rest: Any) -> list[object]:
+    return [node(f"{name}{number}", rack=name, zone="z", **rest) for number in range(count)]
 
 
 def test_a_gang_is_admitted_whole_and_charged_at_once() -> None:

@@ -13,7 +13,7 @@ def recorded(one: Gang, count: int) -> World:
     """Admitted and recorded with its first ``count`` pods, none of them released yet."""
     story = World(node("n"), queue("q"), one, pods(one, count))
     (admit,) = story.decide().actions
-    story.record(admit)  # type: ignore[arg-type]
+    story.record(admit)  # type: ignore[arg-type]  # the only action, an admission
     return story
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -30,45 +31,45 @@ def resources(gpu: int = 0, cpu: int = 0, memory: int = 0, pods: int = 0) -> Amo
     return amounts({GPU: gpu * 1000, CPU: cpu * 1000, MEMORY: memory * GI, PODS: pods})
 
 
-def shape(gpu: int = 1, cpu: int = 1, memory: int = 1, **rest: object) -> Shape:
+def shape(gpu: int = 1, cpu: int = 1, memory: int = 1, **rest: Any) -> Shape:
     """A pod of ``gpu`` GPUs."""
-    return Shape(requests=resources(gpu, cpu, memory, 1), **rest)  # type: ignore[arg-type]
+    return Shape(requests=resources(gpu, cpu, memory, 1), **rest)
 
 
 def node(
-    name: str, gpu: int = 8, *, cpu: int = 64, rack: str | None = None, zone: str | None = None, **rest: object
+    name: str, gpu: int = 8, *, cpu: int = 64, rack: str | None = None, zone: str | None = None, **rest: Any
 ) -> Node:
     """A node of 8 GPUs, 64 CPUs, 512 GiB and 110 pods."""
-    labels = {HOSTNAME: name, "rack": rack, "zone": zone, **dict(rest.pop("labels", {}))}  # type: ignore[call-overload]
+    labels = {HOSTNAME: name, "rack": rack, "zone": zone, **dict(rest.pop("labels", {}))}
     return Node(
         name=name,
         allocatable=resources(gpu, cpu, 512, 110),
         labels=tuple(sorted((key, value) for key, value in labels.items() if value is not None)),
-        **rest,  # type: ignore[arg-type]
+        **rest,
     )
 
 
 def queue(
-    name: str, parent: str | None = None, *, quota: int | None = None, limit: int | None = None, **rest: object
+    name: str, parent: str | None = None, *, quota: int | None = None, limit: int | None = None, **rest: Any
 ) -> Queue:
     """A queue with a quota and a limit of whole GPUs."""
     entries: tuple[Entry, ...] = ()
     if quota is not None or limit is not None:
         thousandths = (None if one is None else one * 1000 for one in (quota, limit))
         entries = (Entry(GPU, quota=next(thousandths), limit=next(thousandths)),)
-    return Queue(name=name, uid=f"q-{name}", parent=parent, entries=rest.pop("entries", entries), **rest)  # type: ignore[arg-type]
+    return Queue(name=name, uid=f"q-{name}", parent=parent, entries=rest.pop("entries", entries), **rest)
 
 
 def gang(
-    name: str, size: int = 1, queue: str = "q", *, maximum: int | None = None, each: Shape | None = None, **rest: object
+    name: str, size: int = 1, queue: str = "q", *, maximum: int | None = None, each: Shape | None = None, **rest: Any
 ) -> Gang:
     """A gang of ``size`` equal members of one GPU, known from its template."""
     roles = rest.pop("roles", (Role("", size, maximum or size, each or shape()),))
     rest.setdefault("give_back", GiveBack.EVICT)
-    return Gang(uid=name, namespace="default", name=name, queue=queue, roles=roles, **rest)  # type: ignore[arg-type]
+    return Gang(uid=name, namespace="default", name=name, queue=queue, roles=roles, **rest)
 
 
-def pods(of: Gang, count: int | None = None, *, start: int = 0, **rest: object) -> list[Member]:
+def pods(of: Gang, count: int | None = None, *, start: int = 0, **rest: Any) -> list[Member]:
     """Gated members with ranks, role after role."""
     found = []
     for role in of.roles:
@@ -77,7 +78,7 @@ def pods(of: Gang, count: int | None = None, *, start: int = 0, **rest: object) 
             found.append(
                 Member(
                     uid=name, gang=of.uid, name=name, role=role.name, rank=rank, stage=Stage.GATED,
-                    shape=rest.get("shape", role.shape or shape()), **{k: v for k, v in rest.items() if k != "shape"},  # type: ignore[arg-type]
+                    shape=rest.get("shape", role.shape or shape()), **{k: v for k, v in rest.items() if k != "shape"},
                 )
             )  # fmt: skip
     return found

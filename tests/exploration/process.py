@@ -180,10 +180,10 @@ class Process(Controller):
     """A controller process between two inputs."""
 
     # Stand-ins with the surface that the loop uses; of the class, so that they are not frozen with every state.
-    metrics = Nothing()  # type: ignore[assignment]
+    metrics = Nothing()  # type: ignore[assignment]  # left out of the exploration: it decides nothing
     configuration = Configuration()
-    _blockers = Nothing()  # type: ignore[assignment]
-    _queues = Nothing()  # type: ignore[assignment]
+    _blockers = Nothing()  # type: ignore[assignment]  # left out of the exploration: it decides nothing
+    _queues = Nothing()  # type: ignore[assignment]  # left out of the exploration: it decides nothing
     _queues_looked = float("inf")
     _decision = 0
     revision = 0

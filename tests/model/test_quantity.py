@@ -88,7 +88,7 @@ def test_agrees_with_the_kubernetes_client_where_it_is_exact(quantity: tuple[str
     text, value = quantity
     if value < 0 or len(text) > 20 or re.search("[eE][+-]?[0-9]", text) or text.endswith("Ei"):
         return  # the client knows no exponents, and works in 28 digits
-    theirs = parse_quantity(text)  # type: ignore[no-untyped-call]
+    theirs = parse_quantity(text)  # type: ignore[no-untyped-call]  # the library has no annotations
     if theirs * 1000 == int(theirs * 1000) and Fraction(theirs) == value and value * 1000 <= MAX:
         assert parse(text, 1000) == int(theirs * 1000)
 

@@ -41,7 +41,7 @@ def install(mutant: str) -> None:
             return
         case "no-record":
             Release._admit = without_record  # type: ignore[method-assign]  # that is the mutant
-            Release.due = lambda self, write: True  # type: ignore[method-assign]
+            Release.due = lambda self, write: True  # type: ignore[method-assign]  # the mutant is made by replacing it
         case "no-version":
             release.on_pod = without_version(release.on_pod)  # type: ignore[attr-defined]  # that is the mutant
         case _:

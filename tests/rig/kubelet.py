@@ -441,7 +441,7 @@ class FakeKubelet:
 
         async def one(thing: object) -> None:
             async with limit:
-                await act(thing)  # type: ignore[misc]
+                await act(thing)  # type: ignore[misc]  # either of two callables, each called with its own kind of thing
 
         await asyncio.gather(*(one(thing) for thing in things))
 

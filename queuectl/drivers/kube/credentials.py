@@ -109,7 +109,7 @@ class Credentials:
             if self.source:
                 self._loader = await load_kube_config(self.source, self.context, configuration, persist_config=False)
             else:
-                load_incluster_config(configuration, try_refresh_token=False)  # type: ignore[no-untyped-call]
+                load_incluster_config(configuration, try_refresh_token=False)  # type: ignore[no-untyped-call]  # the library has no annotations
             if urlsplit(configuration.host).scheme == "https":
                 self._trust(configuration)
         except ssl.SSLError as error:
