@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -31,6 +30,7 @@ class Trial(Struct, frozen=True):
     step: str
     method: str
     target: str
+    body: str
     index: int
 
 
@@ -38,14 +38,14 @@ def trials(sample: bool) -> list[Trial]:
     """20 seeded crash points, four for each step of the protocol (one release in the sample)."""
     chance = random.Random(SEED)
     status = r"/podgroups/[^/]+/status"
-    drawn = [
-        *(Trial("create", "POST", r"/podgroups(\?|$)", chance.randint(1, COUNT)) for _ in range(4)),
-        # the first ten status writes are records, but for a gang or two that are recorded after the first has started
-        *(Trial("record", "PATCH", status, chance.randint(1, COUNT)) for _ in range(4)),
-        *(Trial("resume", "PATCH", r"/jobs/", chance.randint(1, COUNT // 2)) for _ in range(4)),
-        *(Trial("release", "PATCH", r"/pods/(?!.*dryRun)", chance.randint(1, COUNT * SIZE)) for _ in range(4)),
-        *(Trial("note", "PATCH", status, chance.randint(COUNT + 4, 2 * COUNT)) for _ in range(4)),
-    ]
+    steps = (
+        ("create", "POST", r"/podgroups(\?|$)", "", COUNT),
+        ("record", "PATCH", status, r'"admission":\{', COUNT),
+        ("resume", "PATCH", r"/jobs/", "", COUNT // 2),
+        ("release", "PATCH", r"/pods/(?!.*dryRun)", "", COUNT * SIZE),
+        ("note", "PATCH", status, '"startedAt":', COUNT),
+    )
+    drawn = [Trial(*what, chance.randint(1, most)) for *what, most in steps for _ in range(4)]
     return [drawn[13]] if sample else drawn
 
 
@@ -80,13 +80,13 @@ async def killed(proof: Proof, stage: Stage) -> None:
             names = [f"t{number}-{i}" for i in range(COUNT)]
             async with Proxy(stage.control_plane.pki, stage.control_plane.kubeconfig(USER)) as proxy:
                 if trial.index > 1:
-                    proxy.delay(0, trial.method, trial.target, times=trial.index - 1)
-                rule = proxy.stall_reply(trial.method, trial.target)
+                    proxy.delay(0, trial.method, trial.target, body=trial.body, times=trial.index - 1)
+                rule = proxy.stall_reply(trial.method, trial.target, body=trial.body)
                 async with stage.leader(kubeconfig=proxy.kubeconfig):
                     for i, name in enumerate(names):
                         await tenant.create(jobs(namespace), job(name, namespace, SIZE, suspend=i % 2 == 0))
                     await eventually(_hit(rule), 60, f"{trial.step} write {trial.index}")
-                    committed = partial(_committed, stage, namespace, trial, proxy)
+                    committed = partial(_committed, stage, namespace, rule)
                     step = await eventually(committed, 10, f"{trial.step} write {trial.index} in the audit log")
                 hit[step] += 1
             async with stage.leader() as second:
@@ -131,10 +131,9 @@ def _ended(controller: Running) -> Callable[[], bool]:
     return lambda: controller.process.returncode is not None
 
 
-def _committed(stage: Stage, namespace: str, trial: Trial, proxy: Proxy) -> str:
+def _committed(stage: Stage, namespace: str, rule: Rule) -> str:
     """The step of the write whose answer is held back, once the audit log shows it as stored; "" before that."""
-    sent = [r for r in proxy.requests if r.method == trial.method and re.search(trial.target, f"{r.path}?{r.query}")]
-    path = sent[trial.index - 1].path
+    path = rule.requests[0].path
     stored = [
         e
         for e in stage.audit.events()

@@ -8,7 +8,7 @@ from tests.proofs.stage import USER, Running, Stage, gated, groups, job, jobs, p
 from tests.proofs.table import Proof
 from tests.rig.client import STRATEGIC, ApiError, eventually
 from tests.rig.nodes import gpu_nodes
-from tests.rig.objects import GATE, gated_pod
+from tests.rig.objects import GATE, Object, gated_pod
 from tests.rig.proxy import Proxy
 
 TOPOLOGY = {
@@ -132,7 +132,7 @@ async def deadline(proof: Proof, stage: Stage) -> None:
         stage.tenant(namespace) as tenant,
     ):
         held = proxy.stall("PATCH", r"/pods/(?!.*dryRun)")
-        await tenant.create(jobs(namespace), job("train", namespace, 16, seconds=4.5))
+        await tenant.create(jobs(namespace), job("train", namespace, 16))
         await eventually(lambda: held.hits == 16, 30, "16 releases on their way")
         stranger = gated_pod("stranger", 4, gates=(), nodeSelector={"kubernetes.io/hostname": "late-0"})
         await stage.admin.create(pods(namespace), stranger)
@@ -146,7 +146,8 @@ async def deadline(proof: Proof, stage: Stage) -> None:
 
         await eventually(given_back, 30, "the gang given back")
         await stage.admin.delete(f"{pods(namespace)}/stranger", {"gracePeriodSeconds": 0})
-        done = await stage.complete(namespace, "train")
+        await stage.bound(namespace, "train", 16)
+        done = await stage.finish(namespace, "train")
         failed = done["status"].get("failed", 0)
         found = await stage.admin.get(f"{groups(namespace)}/{group['metadata']['name']}")
         cause = found["status"]["requeue"]["reason"]
@@ -161,15 +162,20 @@ async def deadline(proof: Proof, stage: Stage) -> None:
 async def requeue(proof: Proof, stage: Stage) -> None:
     """``queuectl requeue`` of a running 16-pod Job by its tenant."""
     async with stage.scenario(gpu_nodes("again", 4, 4)) as namespace, stage.tenant(namespace) as tenant:
-        await tenant.create(jobs(namespace), job("train", namespace, 16, seconds=6))
+        await tenant.create(jobs(namespace), job("train", namespace, 16))
         first = await stage.bound(namespace, "train", 16)
         kubeconfig = stage.control_plane.kubeconfig(f"tenant-{namespace}")
         code, _, err = await queuectl("requeue", "gang", "train", "-n", namespace, "--kubeconfig", str(kubeconfig))
         if code != 0:
             raise AssertionError(f"requeue: {err}")
-        done = await stage.complete(namespace, "train")
         uids = {p["metadata"]["uid"] for p in first}
-        again = [p for p in await stage.job_pods(namespace, "train") if p["metadata"]["uid"] not in uids]
+
+        async def replaced() -> list[Object]:
+            found = await stage.bound(namespace, "train", 16)
+            return found if not uids & {p["metadata"]["uid"] for p in found} else []
+
+        again = await eventually(replaced, 30, "16 new pods bound")
+        done = await stage.finish(namespace, "train")
         failed = done["status"].get("failed", 0)
         proof.row(
             "requeue of a running 16-pod Job (default backoffLimit): its pods are replaced and it completes",

@@ -22,7 +22,7 @@ from tests.rig.audit import AuditLog
 from tests.rig.client import Api, DeadlineError, eventually
 from tests.rig.controlplane import ADMIN_GROUPS, ControlPlane, free_port
 from tests.rig.kubelet import FakeKubelet
-from tests.rig.nodes import NodeSpec
+from tests.rig.nodes import RUN_SECONDS, NodeSpec
 from tests.rig.objects import GATE, Object, pod_spec
 from tests.rig.process import Process
 
@@ -65,7 +65,7 @@ def job(
     annotations = {} if gang is None else {"queuectl.io/min-member": gang}
     if required:
         annotations["queuectl.io/topology-required"] = required
-    run = {} if seconds is None else {"rig.queuectl.io/run-seconds": str(seconds)}
+    run = {} if seconds is None else {RUN_SECONDS: str(seconds)}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -275,6 +275,14 @@ class Stage:
         except DeadlineError as error:
             gangs = {g["metadata"]["name"]: g.get("status") for g in await self.admin.list(groups(namespace))}
             raise DeadlineError(f"{error}; gangs: {json.dumps(gangs)}") from None
+
+    async def finish(self, namespace: str, name: str) -> Object:
+        """Let the pods of a Job that run end well, and return the Job once it is complete."""
+        for pod in await self.job_pods(namespace, name):
+            if live(pod):
+                path = f"{pods(namespace)}/{pod['metadata']['name']}"
+                await self.admin.patch(path, {"metadata": {"annotations": {RUN_SECONDS: "0"}}})
+        return await self.complete(namespace, name)
 
     async def group_of(self, namespace: str, name: str, deadline: float = 30.0) -> Object:
         """The PodGroup derived from a Job."""

@@ -32,19 +32,25 @@ Action = Literal["answer", "delay", "cut-before", "cut-after-commit", "cut-after
 
 @dataclass(eq=False)
 class Rule:
-    """What happens to requests whose method and ``path?query`` match (both as regular expressions, searched in the
-    decoded target), ``times`` times (None: until lifted). ``hits`` counts. The first rule that matches decides.
+    """What happens to requests whose method, ``path?query`` (decoded) and body match (as regular expressions, searched),
+    ``times`` times (None: until lifted). ``requests`` are those that it was applied to. The first rule that matches decides.
     """
 
     method: re.Pattern[str]
     target: re.Pattern[str]
+    body: re.Pattern[bytes]
     action: Action
     times: int | None
     answer: bytes = b""
     seconds: float = 0.0
     bytes_: int = 0
-    hits: int = 0
+    requests: list[Request] = field(default_factory=list)
     lifted: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def hits(self) -> int:
+        """How often it was applied."""
+        return len(self.requests)
 
 
 @dataclass
@@ -133,9 +139,11 @@ class Proxy:
         content = http1.answer(status, REASONS.get(status, "Unknown"), message, fields)
         return self._add("answer", method, target, times, answer=content)
 
-    def delay(self, seconds: float, method: str = "", target: str = "", *, times: int | None = None) -> Rule:
+    def delay(
+        self, seconds: float, method: str = "", target: str = "", *, body: str = "", times: int | None = None
+    ) -> Rule:
         """Hold a request back for some seconds, then pass it on."""
-        return self._add("delay", method, target, times, seconds=seconds)
+        return self._add("delay", method, target, times, body=body, seconds=seconds)
 
     def cut_before(self, method: str = "", target: str = "", *, times: int | None = 1) -> Rule:
         """Close both sides when such a request comes: it never reaches the server."""
@@ -153,9 +161,9 @@ class Proxy:
         """Take the request, keep the connection, send nothing to either side until the rule is lifted."""
         return self._add("stall", method, target, times)
 
-    def stall_reply(self, method: str = "", target: str = "", *, times: int | None = None) -> Rule:
+    def stall_reply(self, method: str = "", target: str = "", *, body: str = "", times: int | None = None) -> Rule:
         """Pass the request on and let the server commit it, but hold the reply back until the rule is lifted."""
-        return self._add("stall-reply", method, target, times)
+        return self._add("stall-reply", method, target, times, body=body)
 
     def lift(self, rule: Rule) -> None:
         """End a rule; requests that it holds go on."""
@@ -170,11 +178,13 @@ class Proxy:
         target: str,
         times: int | None,
         *,
+        body: str = "",
         answer: bytes = b"",
         seconds: float = 0.0,
         bytes_: int = 0,
     ) -> Rule:
-        rule = Rule(re.compile(method, re.IGNORECASE), re.compile(target), action, times, answer, seconds, bytes_)
+        patterns = re.compile(method, re.IGNORECASE), re.compile(target), re.compile(body.encode())
+        rule = Rule(*patterns, action, times, answer, seconds, bytes_)
         self._rules.append(rule)
         return rule
 
@@ -299,7 +309,7 @@ class Proxy:
     ) -> bool:
         """One request and its reply; whether the connection stays open for the next."""
         assert stream.upstream is not None
-        rule = self._match(stream)
+        rule = self._match(stream, request, b"".join(body))
         action = rule.action if rule else None
         if rule is None:
             pass
@@ -345,12 +355,12 @@ class Proxy:
         stream.replying = False
         return not reply.closes and (reply.chunked or reply.length is not None or request.status == 204)
 
-    def _match(self, stream: _Stream) -> Rule | None:
+    def _match(self, stream: _Stream, request: Request, body: bytes) -> Rule | None:
         for rule in self._rules:
             if rule.times is not None and rule.hits >= rule.times:
                 continue
-            if rule.method.search(stream.method) and rule.target.search(stream.target):
-                rule.hits += 1
+            if rule.method.search(stream.method) and rule.target.search(stream.target) and rule.body.search(body):
+                rule.requests.append(request)
                 return rule
         return None
 
