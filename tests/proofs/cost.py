@@ -275,9 +275,10 @@ async def idle(proof: Proof, stage: Stage) -> None:
 
             async def settled() -> bool:
                 before = cpu_seconds(controller.process.pid)
-                await asyncio.sleep(2)
-                return cpu_seconds(controller.process.pid) - before < 0.05
+                await asyncio.sleep(4)
+                return cpu_seconds(controller.process.pid) - before < 0.04
 
+            await _quiet(stage)
             await eventually(settled, 60, "the controller to settle")
             alone = await _share(controller, seconds)
             await admin.create(jobs(namespace), job("impossible", namespace, 2, gpus=101))
