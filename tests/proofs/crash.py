@@ -45,7 +45,11 @@ def trials(sample: bool) -> list[Trial]:
         ("release", "PATCH", r"/pods/(?!.*dryRun)", "", COUNT * SIZE),
         ("note", "PATCH", status, '"startedAt":', COUNT),
     )
-    drawn = [Trial(*what, chance.randint(1, most)) for *what, most in steps for _ in range(4)]
+    drawn = [
+        Trial(step, method, target, body, chance.randint(1, most))
+        for step, method, target, body, most in steps
+        for _ in range(4)
+    ]
     return [drawn[13]] if sample else drawn
 
 
