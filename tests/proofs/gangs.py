@@ -8,7 +8,7 @@ from tests.proofs.stage import USER, Running, Stage, gated, groups, job, jobs, p
 from tests.proofs.table import Proof
 from tests.rig.client import STRATEGIC, ApiError, eventually
 from tests.rig.nodes import gpu_nodes
-from tests.rig.objects import GATE, Object, gated_pod
+from tests.rig.objects import GATE, gated_pod
 from tests.rig.proxy import Proxy
 
 TOPOLOGY = {
@@ -134,6 +134,7 @@ async def deadline(proof: Proof, stage: Stage) -> None:
         held = proxy.stall("PATCH", r"/pods/(?!.*dryRun)")
         await tenant.create(jobs(namespace), job("train", namespace, 16))
         await eventually(lambda: held.hits == 16, 30, "16 releases on their way")
+        first = await stage.job_pods(namespace, "train")
         stranger = gated_pod("stranger", 4, gates=(), nodeSelector={"kubernetes.io/hostname": "late-0"})
         await stage.admin.create(pods(namespace), stranger)
         await stage.admin.wait(f"{pods(namespace)}/stranger", lambda pod: bool(pod["spec"].get("nodeName")))
@@ -146,7 +147,7 @@ async def deadline(proof: Proof, stage: Stage) -> None:
 
         await eventually(given_back, 30, "the gang given back")
         await stage.admin.delete(f"{pods(namespace)}/stranger", {"gracePeriodSeconds": 0})
-        await stage.bound(namespace, "train", 16)
+        await stage.bound(namespace, "train", 16, after=first)
         done = await stage.finish(namespace, "train")
         failed = done["status"].get("failed", 0)
         found = await stage.admin.get(f"{groups(namespace)}/{group['metadata']['name']}")
@@ -168,13 +169,7 @@ async def requeue(proof: Proof, stage: Stage) -> None:
         code, _, err = await queuectl("requeue", "gang", "train", "-n", namespace, "--kubeconfig", str(kubeconfig))
         if code != 0:
             raise AssertionError(f"requeue: {err}")
-        uids = {p["metadata"]["uid"] for p in first}
-
-        async def replaced() -> list[Object]:
-            found = await stage.bound(namespace, "train", 16)
-            return found if not uids & {p["metadata"]["uid"] for p in found} else []
-
-        again = await eventually(replaced, 30, "16 new pods bound")
+        again = await stage.bound(namespace, "train", 16, after=first)
         done = await stage.finish(namespace, "train")
         failed = done["status"].get("failed", 0)
         proof.row(

@@ -242,12 +242,15 @@ class Stage:
         await tenant.delete(f"{jobs(namespace)}/{name}", {"propagationPolicy": "Background"})
         await tenant.delete(pods(namespace), labelSelector=f"batch.kubernetes.io/job-name={name}")
 
-    async def bound(self, namespace: str, name: str, count: int, deadline: float = 30.0) -> list[Object]:
-        """Wait until so many pods of a Job are released and bound, and return them."""
+    async def bound(
+        self, namespace: str, name: str, count: int, deadline: float = 30.0, *, after: Sequence[Object] = ()
+    ) -> list[Object]:
+        """Wait until so many pods of a Job are released and bound, and return them; ``after``: and none is one of these."""
+        before = {pod["metadata"]["uid"] for pod in after}
 
         async def look() -> list[Object]:
             found = [p for p in await self.job_pods(namespace, name) if not gated(p) and p["spec"].get("nodeName")]
-            return found if len(found) == count else []
+            return found if len(found) == count and not before & {p["metadata"]["uid"] for p in found} else []
 
         return await eventually(look, deadline, f"{count} pods of {namespace}/{name} bound")
 
