@@ -43,7 +43,7 @@ def trials(sample: bool) -> list[Trial]:
         ("record", "PATCH", status, r'"admission":\{', COUNT),
         ("resume", "PATCH", r"/jobs/", "", COUNT // 2),
         ("release", "PATCH", r"/pods/(?!.*dryRun)", "", COUNT * SIZE),
-        ("note", "PATCH", status, '"startedAt":', COUNT),
+        ("note", "PATCH", status, '"startedAt":"', COUNT),
     )
     drawn = [
         Trial(step, method, target, body, chance.randint(1, most))
