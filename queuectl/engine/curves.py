@@ -33,7 +33,12 @@ class Need(Struct, frozen=True):
     @property
     def gpus(self) -> int:
         """GPU units a member takes."""
-        return next((min(amount, MOST_GPUS) for name, amount in self.requests if name == GPU), 0)
+        return gpus(self.requests)
+
+
+def gpus(requests: Amounts) -> int:
+    """GPU units among these requests, bounded as the objective's terms are."""
+    return next((min(amount, MOST_GPUS) for name, amount in requests if name == GPU), 0)
 
 
 class Curve(Struct):

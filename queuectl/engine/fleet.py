@@ -26,6 +26,7 @@ class Fleet:
         self.nodes: dict[str, Node] = {}
         self.used: dict[str, dict[str, int]] = {}
         self.capacity: dict[str, int] = {}  # Σ allocatable of the nodes seen: the denominator of every share
+        self.largest: dict[str, int] = {}  # the most that any node has had allocatable since rows were renumbered
         self.levels: tuple[Level, ...] = DEFAULT_LEVELS
         self.tree: Tree = arrange((), DEFAULT_LEVELS)
         self.row: dict[str, int] = {}
@@ -138,6 +139,7 @@ class Fleet:
         self.free = {name: np.zeros(rows, np.int64) for name in resources}
         self.allocatable = {name: np.zeros(rows, np.int64) for name in resources}
         self.usable, self.cordoned = np.zeros(rows, np.bool_), np.zeros(rows, np.bool_)
+        self.largest.clear()
         for name, row in self.row.items():
             self._fill(row, self.nodes[name])
         self.starts = [np.array(level.starts[:-1], np.int64) for level in self.tree.levels]
@@ -160,6 +162,8 @@ class Fleet:
 
     def _fill(self, row: int, node: Node) -> None:
         used, has = self.used.get(node.name, {}), self._has[node.name]
+        for name, amount in node.allocatable:
+            self.largest[name] = max(amount, self.largest.get(name, 0))
         for name, column in self.allocatable.items():
             column[row] = min(has.get(name, 0), BOUND)
             self.free[name][row] = _free(has.get(name, 0), used.get(name, 0))

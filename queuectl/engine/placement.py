@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from queuectl.engine.curves import Curves, Need, Objective
+from queuectl.engine.curves import Curves, Need, Objective, gpus
 from queuectl.engine.fleet import Column
 from queuectl.engine.packing import Steps, pack, spread
 from queuectl.engine.refusal import refuse
 from queuectl.engine.request import Fit, Group, Refusal, Request
 from queuectl.engine.rooms import Rooms
+from queuectl.engine.single import Single
 from queuectl.engine.state import State
 from queuectl.model.topology import NODE_LEVEL
 
@@ -30,6 +31,7 @@ class Placement:
         self._state = state
         self._fleet = state.fleet
         self.rooms = Rooms(state.fleet)
+        self._single = Single(self.rooms)
         self._refused: dict[Request, Refusal] = {}
         self._last: tuple[Request, Fit, int, int] | None = (
             None  # one pod that was placed; the fleet's ticks and era then
@@ -53,28 +55,30 @@ class Placement:
         rows: list[dict[int, int]] | bool = False
         # A group's preference is tried as if it were required, then one level coarser, until nothing is left of it.
         for climb in range(self._finest_preference(request), -1, -1):
+            levels = [max(self._depth(group.required), self._preference(group, climb)) for group in request.groups]
+            if len(levels) == 1 and (row := self._one_node(request, top, levels[0])) is not None:
+                return self._fit(request, [{row: request.groups[0].count}])
             needs = tuple(
-                Need(
-                    self.rooms.room(group.shape),
-                    group.shape.requests,
-                    group.count,
-                    max(self._depth(group.required), self._preference(group, climb)),
-                )
-                for group in request.groups
+                Need(self.rooms.room(group.shape), group.shape.requests, group.count, level)
+                for group, level in zip(request.groups, levels, strict=True)
             )
             rows = self._search(request, needs, top)
             if isinstance(rows, list):
-                names = self._fleet.tree.nodes
-                fit = Fit(tuple(tuple((names[row], count) for row, count in sorted(one.items())) for one in rows))
-                if len(request.groups) == 1 and request.groups[0].count == 1:
-                    self._last = request, fit, self._fleet.ticks, self._fleet.era
-                return fit
+                return self._fit(request, rows)
         inside = self._inside(request, top)
         shapes = tuple(group.shape for group in request.groups)
         misfits = refuse(self.rooms, needs, shapes, top, inside, unproven=rows is True)
         short, missing = _shortest(needs, top)
         refusal = self._refused[request] = Refusal(misfits, short, missing)
         return refusal
+
+    def _fit(self, request: Request, rows: list[dict[int, int]]) -> Fit:
+        """The answer in names, and remembered where it is one pod."""
+        names = self._fleet.tree.nodes
+        fit = Fit(tuple(tuple((names[row], count) for row, count in sorted(one.items())) for one in rows))
+        if len(request.groups) == 1 and request.groups[0].count == 1:
+            self._last = request, fit, self._fleet.ticks, self._fleet.era
+        return fit
 
     def _again(self, request: Request) -> Fit | None:
         """The node of the last single pod, if all that happened since is that this pod was charged there.
@@ -118,21 +122,27 @@ class Placement:
         row = self._fleet.row.get(request.anchor)
         return -1 if row is None else int(self._fleet.domain[top][row])
 
+    def _one_node(self, request: Request, top: int, level: int) -> int | None:
+        """The best node for all members of a request of one group, if any holds them."""
+        fleet, group, inside = self._fleet, request.groups[0], self._inside(request, top)
+        within = fleet.rows_of(-1, 0) if inside is None else fleet.rows_of(top, inside) if inside >= 0 else range(0)
+        taken = gpus(group.shape.requests) * group.count
+        return self._single.node(group.shape, group.count, taken, within, {top, level} - {-1})
+
     def _search(self, request: Request, needs: tuple[Need, ...], top: int) -> list[dict[int, int]] | bool:
         """Rows per group; else whether the search was cut short (True) or proves that nothing fits (False)."""
         fleet = self._fleet
         if not all(group.count <= need.room.total for group, need in zip(request.groups, needs, strict=True)):
             return False
         inside = self._inside(request, top)
-        lowest = len(fleet.starts) - 1
+        # Of one group, no node holds all: that was asked first.
+        lowest = len(fleet.starts) - (1 if len(needs) > 1 else 2)
         unproven = False
         curves: Curves | None = None
         for level in range(lowest, max(top, 0) - 1, -1):
             domains = self._holding(needs, level, top, inside)
             if not len(domains):
                 continue
-            if level == lowest and len(needs) == 1:
-                return [{self._node(domains, needs[0].gpus * needs[0].count): needs[0].count}]
             curves = curves or Curves(fleet, needs, self.rooms.gpus_free(), self.rooms.gpus())
             found, cut = self._at(level, domains, needs, curves)
             if found is not None:
@@ -168,33 +178,6 @@ class Placement:
         """Breakage and leftover of every domain of a level, if it gave ``taken`` GPUs."""
         free, installed = self.rooms.gpus_free().sums[above], self.rooms.gpus().sums[above]
         return np.where((free == installed) & (free > taken), installed, 0), free - taken
-
-    def _node(self, rows: Column, taken: int) -> int:
-        """The best single node: the terms are known exactly, so the candidates are narrowed term by term."""
-        free, installed = self.rooms.gpus_free(), self.rooms.gpus()
-        idle = free.rows[rows]
-        # A node in use breaks nothing, nor do the domains around it. While there is one, no free node is broken into; and
-        # only where one is filled to the last GPU, its domains can still be.
-        used = idle < installed.rows[rows]
-        kinds: tuple[bool, ...] = (True, False)
-        if np.count_nonzero(used):
-            filled = ~used & (idle == taken)
-            rows = rows[used | filled]
-            if not np.count_nonzero(filled):
-                kinds = (False,)
-        for breaks in kinds:
-            for level, domain in enumerate(self._fleet.domain):
-                if len(rows) == 1:
-                    return int(rows[0])
-                home = domain[rows]
-                values = free.sums[level][home]  # what is left over is this less what is taken, the same for all
-                if breaks:
-                    broken = (values == installed.sums[level][home]) & (values > taken)
-                    if not np.count_nonzero(broken):
-                        continue
-                    values = np.where(broken, values, 0)
-                rows = rows[values == np.minimum.reduce(values)]
-        return int(rows[0])
 
     def _bounds(self, needs: tuple[Need, ...], level: int, domains: Column) -> list[Column]:
         """Per candidate domain, the objective's terms in order where known, else a lower bound of them."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import assume, given, settings
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from queuectl.engine import single
 from queuectl.engine.curves import Curves, Need
 from queuectl.engine.request import Fit, Group, Request
 from queuectl.engine.rooms import Rooms
+from queuectl.engine.single import Single
 from queuectl.model import changes as c
 from queuectl.model.gangs import Shape, Stage
 from queuectl.model.resources import GPU, MAX, PODS, amounts
@@ -71,15 +74,20 @@ def test_dropping_parts_that_cannot_become_the_whole_changes_nothing(
         assert cut._budget >= full._budget
 
 
-@given(clusters(), st.sampled_from([0, 1, 2, 4]))
-@settings(max_examples=200, deadline=None)
-def test_the_best_node_is_the_one_with_the_least_objective(cluster: tuple[list[Node], USED], gpu: int) -> None:
-    """Term by term over all nodes that hold the pod, breakage before leftover; the first row of those equal."""
+@given(clusters(), st.sampled_from([0, 1, 2, 4]), st.integers(1, 2), st.sampled_from([0, 1, 8]))
+@settings(max_examples=300, deadline=None)
+def test_the_best_node_is_the_one_with_the_least_objective(
+    cluster: tuple[list[Node], USED], gpu: int, count: int, looks: int
+) -> None:
+    """Term by term over all nodes that hold the pods, breakage before leftover; the first row of those equal.
+
+    However many zones are looked at before all rows are.
+    """
     made = placement(*cluster)
     fleet, free, installed = made._state.fleet, made.rooms.gpus_free(), made.rooms.gpus()
-    rows = made.rooms.room(shape(gpu)).rows.nonzero()[0]
-    assume(len(rows))
-    taken = gpu * 1000
+    each = shape(gpu)
+    rows = (made.rooms.room(each).rows >= count).nonzero()[0]
+    taken = gpu * 1000 * count
 
     def terms(row: int) -> tuple[int, ...]:
         pairs = [
@@ -90,7 +98,10 @@ def test_the_best_node_is_the_one_with_the_least_objective(cluster: tuple[list[N
             *(idle for idle, _ in pairs),
         )
 
-    assert made._node(rows, taken) == min(rows.tolist(), key=lambda row: (terms(row), row))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(single, "_LOOKS", looks)
+        found = Single(made.rooms).node(each, count, taken, fleet.rows_of(-1, 0), set())
+    assert found == min(rows.tolist(), key=lambda row: (terms(row), row), default=None)
 
 
 def test_a_gang_that_vanishes_with_its_pods_gives_all_of_it_back() -> None:
