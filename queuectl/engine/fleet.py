@@ -7,6 +7,9 @@ changed last, so that derived tables catch up instead of starting over.
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import islice
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +19,7 @@ from queuectl.model.topology import DEFAULT_LEVELS, Level, Node, Tree, arrange, 
 Column = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
+_RECENT = 64  # ticks whose rows are known without looking at all of them
 BOUND = 2**62  # columns stay within ± this: amounts near 2^63, which anybody may ask for, must not wrap them around
 
 
@@ -43,6 +47,7 @@ class Fleet:
         self.revision = 0  # some node was changed by the cluster, not by a charge
         self.ticks = 0  # counts the changes of rows; only ever compared
         self.touched: Column = np.zeros(0, np.int64)  # per row, ``ticks`` at its last change
+        self._recent: deque[int] = deque(maxlen=_RECENT)  # the rows of the last ticks
         self.gained: set[str] = set()  # nodes with more room than before, until a decision has looked at them
         self._has: dict[str, dict[str, int]] = {}  # node -> allocatable, to look up in
         self._stale = True
@@ -160,6 +165,13 @@ class Fleet:
         starts = self.tree.levels[level].starts
         return range(starts[domain], starts[domain + 1])
 
+    def changed(self, since: int) -> Column:
+        """The rows changed after ``ticks`` was ``since``, each once; not across eras. O(changes) if few, else O(nodes)."""
+        changes = self.ticks - since
+        if changes <= len(self._recent):
+            return np.array(list(set(islice(reversed(self._recent), changes))), np.int64)
+        return (self.touched > since).nonzero()[0]
+
     def _fill(self, row: int, node: Node) -> None:
         used, has = self.used.get(node.name, {}), self._has[node.name]
         for name, amount in node.allocatable:
@@ -173,6 +185,7 @@ class Fleet:
     def _touch(self, row: int) -> None:
         self.ticks += 1
         self.touched[row] = self.ticks
+        self._recent.append(row)
 
     def _shrink(self, node: Node) -> None:
         for name, amount in node.allocatable:

@@ -31,7 +31,6 @@ class Placement:
         self._state = state
         self._fleet = state.fleet
         self.rooms = Rooms(state.fleet)
-        self._single = Single(self.rooms)
         self._refused: dict[Request, Refusal] = {}
         self._last: tuple[Request, Fit, int, int] | None = (
             None  # one pod that was placed; the fleet's ticks and era then
@@ -127,7 +126,7 @@ class Placement:
         fleet, group, inside = self._fleet, request.groups[0], self._inside(request, top)
         within = fleet.rows_of(-1, 0) if inside is None else fleet.rows_of(top, inside) if inside >= 0 else range(0)
         taken = gpus(group.shape.requests) * group.count
-        return self._single.node(group.shape, group.count, taken, within, {top, level} - {-1})
+        return Single(self.rooms, group.shape, group.count, taken, {top, level} - {-1}).node(within)
 
     def _search(self, request: Request, needs: tuple[Need, ...], top: int) -> list[dict[int, int]] | bool:
         """Rows per group; else whether the search was cut short (True) or proves that nothing fits (False)."""

@@ -29,20 +29,24 @@ class Tally:
     def __init__(self, fleet: Fleet, count: Callable[[Rows], Column], *, charged: bool = True) -> None:
         self._fleet, self._count = fleet, count
         self._charged = charged  # whether it depends on what is used, or only on what is installed
-        self._version = (-1, -1, -1)
+        self._version = (-1, -1)
         self._read = 0
         self.rows: Column = np.zeros(0, np.int64)
         self.sums: list[Column] = []
-        self.total = 0
+
+    @property
+    def total(self) -> int:
+        """The sum over all rows. O(coarsest domains)."""
+        return int(np.add.reduce(self.sums[0]))
 
     def current(self) -> Tally:
         """This tally, caught up with the fleet. O(rows touched since), at most O(nodes)."""
         fleet = self._fleet
-        version = (fleet.era, fleet.edition, 0 if self._charged else fleet.revision)
+        version = (fleet.edition, 0 if self._charged else fleet.revision)
         if self._version == version:
             if not self._charged or self._read == fleet.ticks:
                 return self
-            changed = (fleet.touched > self._read).nonzero()[0]
+            changed = fleet.changed(self._read)
             self._read = fleet.ticks
             if len(changed) <= _FEW:
                 self._catch_up(changed)
@@ -53,16 +57,15 @@ class Tally:
             np.add.reduceat(self.rows, starts) if len(starts) else np.zeros(0, np.int64) for starts in fleet.starts[:-1]
         ]
         self.sums.append(self.rows)
-        self.total = int(self.rows.sum())
         return self
 
     def _catch_up(self, changed: Column) -> None:
         """Count these rows again; each is named once."""
-        change = self._count(changed) - self.rows[changed]
+        counted = self._count(changed)
+        change = counted - self.rows[changed]
         if not np.count_nonzero(change):
             return
-        self.total += int(np.add.reduce(change))
-        self.rows[changed] += change  # the last level
+        self.rows[changed] = counted  # the last level
         for domain, sums in zip(self._fleet.domain[:-1], self.sums[:-1], strict=True):
             np.add.at(sums, domain[changed], change)
 

@@ -18,61 +18,64 @@ from queuectl.model.gangs import Shape
 
 _LOOKS = 8  # at coarsest domains; many more would cost as much as all rows at once
 
-_Wants = list[tuple[str, int]]  # what a node must have free of each resource
-
 
 class Single:
-    """The best node for all members of a group, on the fleet of ``rooms``."""
+    """The question for the best node: ``count`` pods of a shape that take ``taken`` GPUs, in named domains of some levels."""
 
-    def __init__(self, rooms: Rooms) -> None:
-        self._rooms, self._fleet = rooms, rooms.fleet
+    def __init__(self, rooms: Rooms, shape: Shape, count: int, taken: int, named: set[int]) -> None:
+        self._fleet = fleet = rooms.fleet
+        self._wants = [(name, least(amount * count)) for name, amount in shape.requests]
+        self._possible = len(self._wants) > 0 and count <= MOST_PODS
+        for name, amount in self._wants:
+            self._possible = self._possible and amount <= fleet.largest.get(name, 0)
+        self._taken = taken
+        if self._possible:
+            self._suited = rooms.filters.mask(shape)
+            self._named = [level for level in named if not fleet.named[level].all()]
+            self._free, self._installed = rooms.gpus_free(), rooms.gpus()
 
-    def node(self, shape: Shape, count: int, taken: int, within: range, named: set[int]) -> int | None:
-        """The row with the least objective that holds ``count`` pods of ``taken`` GPUs together; the first of those equal.
+    def node(self, within: range) -> int | None:
+        """The row of these with the least objective, the first of those equal; None if no row holds all the pods.
 
-        None if no row of ``within``, in named domains of the levels ``named``, holds them. O(rows of a few domains), but
-        O(rows × (resources + levels)) when each node there is free and would be broken into.
+        O(rows of a few domains), but O(rows × (resources + levels)) when each node there is free and would be broken into.
         """
-        fleet = self._fleet
-        wants = [(name, least(amount * count)) for name, amount in shape.requests]
-        if not wants or count > MOST_PODS or any(amount > fleet.largest.get(name, 0) for name, amount in wants):
+        if not self._possible:
             return None
+        fleet = self._fleet
         if len(within) == len(fleet.tree.nodes) and len(fleet.starts) > 1:
-            for part in self._fullest(taken):
-                rows = self._unbroken(self._holding(shape, wants, part, named), taken)
-                if len(rows):
-                    return self._least(rows, taken, breaking=False)
-        rows = self._holding(shape, wants, within, named)
-        if len(unbroken := self._unbroken(rows, taken)):
-            return self._least(unbroken, taken, breaking=False)
-        return self._least(rows, taken, breaking=True) if len(rows) else None
+            for part in self._fullest():
+                if len(rows := self._unbroken(self._holding(part))):
+                    return self._least(rows, breaking=False)
+        rows = self._holding(within)
+        if len(unbroken := self._unbroken(rows)):
+            return self._least(unbroken, breaking=False)
+        return self._least(rows, breaking=True) if len(rows) else None
 
-    def _fullest(self, taken: int) -> Iterator[range]:
+    def _fullest(self) -> Iterator[range]:
         """The coarsest domains that have so much free, least first, as far as one alone has the least left over."""
-        left = self._rooms.gpus_free().sums[0]
+        left = self._free.sums[0]
         order = np.argsort(left, kind="stable")
-        order = order[np.searchsorted(left, taken, sorter=order) :][: _LOOKS + 1]
+        order = order[np.searchsorted(left, self._taken, sorter=order) :][: _LOOKS + 1]
         values = left[order].tolist()
         for place, domain in enumerate(order[:_LOOKS].tolist()):
             if values[place : place + 2].count(values[place]) > 1:
                 return  # what is left over further down decides between them
             yield self._fleet.rows_of(0, domain)
 
-    def _holding(self, shape: Shape, wants: _Wants, within: range, named: set[int]) -> Column:
-        """The rows of a run that have all of it free."""
+    def _holding(self, within: range) -> Column:
+        """The rows of a run that have room for all the pods."""
         fleet, part = self._fleet, slice(within.start, within.stop)
-        fitting = self._rooms.filters.mask(shape)[part] & fleet.usable[part]
-        for name, amount in wants:
+        fitting = self._suited[part] & fleet.usable[part]
+        for name, amount in self._wants:
             fitting &= fleet.free[name][part] >= amount
         rows = fitting.nonzero()[0] + within.start
-        for level in named:
-            if not fleet.named[level].all():
-                rows = rows[fleet.named[level][fleet.domain[level][rows]]]
+        for level in self._named:
+            rows = rows[fleet.named[level][fleet.domain[level][rows]]]
         return rows
 
-    def _unbroken(self, rows: Column, taken: int) -> Column:
-        """Those of these rows that break nothing wholly free: in use themselves, or filled to the last GPU in domains in use."""
-        free, installed = self._rooms.gpus_free(), self._rooms.gpus()
+    def _unbroken(self, rows: Column) -> Column:
+        """Those that break nothing wholly free: in use themselves, or filled to the last GPU in domains that are in use."""
+        free, installed, taken = self._free, self._installed, self._taken
         idle = free.rows[rows]
         used = idle < installed.rows[rows]
         whole = used | (idle == taken)
@@ -86,9 +89,9 @@ class Single:
             rows, used = rows[kept], used[kept]
         return rows
 
-    def _least(self, rows: Column, taken: int, *, breaking: bool) -> int:
-        """The one of these rows with the least objective, of which breakage is a part only if they are ``breaking`` anything."""
-        free, installed = self._rooms.gpus_free(), self._rooms.gpus()
+    def _least(self, rows: Column, *, breaking: bool) -> int:
+        """The one of these rows with the least objective; of its terms, breakage counts where all are ``breaking`` something."""
+        free, installed = self._free, self._installed
         for breaks in (True, False) if breaking else (False,):
             for level, domain in enumerate(self._fleet.domain):
                 if len(rows) == 1:
@@ -96,6 +99,6 @@ class Single:
                 home = domain[rows]
                 values = free.sums[level][home]  # what is left over is this less what is taken, the same for all
                 if breaks:
-                    values = np.where((values == installed.sums[level][home]) & (values > taken), values, 0)
+                    values = np.where((values == installed.sums[level][home]) & (values > self._taken), values, 0)
                 rows = rows[values == np.minimum.reduce(values)]
         return int(rows[0])

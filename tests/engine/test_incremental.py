@@ -100,7 +100,7 @@ def test_the_best_node_is_the_one_with_the_least_objective(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(single, "_LOOKS", looks)
-        found = Single(made.rooms).node(each, count, taken, fleet.rows_of(-1, 0), set())
+        found = Single(made.rooms, each, count, taken, set()).node(fleet.rows_of(-1, 0))
     assert found == min(rows.tolist(), key=lambda row: (terms(row), row), default=None)
 
 
