@@ -8,7 +8,11 @@ have none, and where only the whole is asked for, parts that cannot become it an
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import repeat
 
 import numpy as np
 from msgspec import Struct
@@ -53,19 +57,30 @@ class Objective:
     """Packs the terms of engine.md §4: domains touched, then breakage, then leftover, each coarse to fine."""
 
     def __init__(self, levels: int) -> None:
-        self._shift = [
-            [_TERM * (3 * levels - 1 - kind * levels - level) for level in range(levels)] for kind in range(3)
+        self._shifts = [
+            tuple(_TERM * (3 * levels - 1 - kind * levels - level) for kind in range(3)) for level in range(levels)
         ]
 
     def touch(self, level: int, free: int, installed: int, taken: int) -> int:
         """Cost of touching one domain with ``free`` of ``installed`` GPUs and taking ``taken`` of them."""
+        touched, broken, leftover = self._shifts[level]
         left = free - taken
-        broken = installed if 0 < installed == free and left > 0 else 0
-        return self.term(0, level, 1) + self.term(1, level, broken) + self.term(2, level, left)
+        cost = (1 << touched) + (left << leftover)
+        return cost + (installed << broken) if 0 < installed == free and left > 0 else cost
 
     def term(self, kind: int, level: int, value: int) -> int:
         """One term at its place: ``kind`` 0 touched, 1 breakage, 2 leftover."""
-        return value << self._shift[kind][level]
+        return value << self._shifts[level][kind]
+
+    def shift(self, level: int) -> int:
+        """A cost shifted right by this many bits is how many domains of the level it has touched, if none coarser."""
+        return self._shifts[level][0]
+
+
+@lru_cache(maxsize=64)
+def objective(levels: int) -> Objective:
+    """The objective of a topology with so many levels."""
+    return Objective(levels)
 
 
 class Curves:
@@ -76,7 +91,7 @@ class Curves:
     ) -> None:
         self._fleet, self._needs, self._free, self._installed = fleet, needs, free, installed
         self._gpus = [need.gpus for need in needs]
-        self._objective = Objective(len(fleet.starts))
+        self._objective = objective(len(fleet.starts))
         self._guards = sum(1 << (_FIELD * number + _FIELD - 1) for number in range(len(needs)))
         self.whole = sum(need.count << (_FIELD * number) for number, need in enumerate(needs))
         self._curves: list[Curve] = []
@@ -155,8 +170,11 @@ class Curves:
             cost[state] = self._objective.touch(level, free, installed, self._taken(state))
         return self._add(signature, self._together(level, cost, named=True), [])
 
-    def _packings(self, row: int, rooms: tuple[int, ...]) -> list[int]:
+    def _packings(self, row: int, rooms: tuple[int, ...]) -> Sequence[int]:
         """All states but 0 that fit a node together."""
+        if self._alone:
+            self._budget -= 1 + min(rooms[0], self._needs[0].count)
+            return range(1, 1 + min(rooms[0], self._needs[0].count))
         found = [0]
         free = {name: int(column[row]) for name, column in self._fleet.free.items()}
         for number, need in enumerate(self._needs):
@@ -190,14 +208,11 @@ class Curves:
         most = self._touched(alike)
         # More copies of a child than can be touched change nothing.
         order = [child for child, copies in sorted(alike.items()) for _ in range(min(copies, most))]
-        rest = sum(max(self._curves[child].cost) for child in order)
-        for child in order:
+        floors = self._floors([max(self._curves[child].cost) for child in order], most) if final else repeat(None)
+        for child, floor in zip(order, floors, strict=False):
             if self.exhausted:
                 break
-            rest -= max(self._curves[child].cost)
-            # Even with all that the children to come can take, states below this cannot become the whole.
-            least = self.whole - rest if final else 0
-            cost, choice = self._merge(cost, self._curves[child].cost, least)
+            cost, choice = self._merge(level + 1, cost, self._curves[child].cost, floor)
             steps.append((child, choice))
         if level >= 0:
             for state in cost:
@@ -227,16 +242,40 @@ class Curves:
                 break
         return children
 
-    def _merge(self, one: dict[int, int], other: dict[int, int], least: int) -> tuple[dict[int, int], dict[int, int]]:
-        """The states from ``least`` to the whole that both make together, and what ``other`` takes in each."""
-        total, choice = {state: cost for state, cost in one.items() if state >= least}, dict[int, int]()
-        limit, guards = self.whole | self._guards, self._guards
+    def _floors(self, rooms: list[int], most: int) -> list[list[int]]:
+        """After each child, by the number of children touched: the least state that can still become the whole.
+
+        With ``most`` children at most, and the roomiest of those to come. Above ``most`` there is none.
+        """
+        floors = []
+        roomiest = [0] * most  # of the children to come, largest last
+        for room in reversed(rooms):
+            floors.append(
+                [*(self.whole - sum(roomiest[touched:]) for touched in range(most)), self.whole, self.whole + 1]
+            )
+            insort(roomiest, room)
+            del roomiest[0]
+        return floors[::-1]
+
+    def _merge(
+        self, level: int, one: dict[int, int], other: dict[int, int], floors: list[int] | None
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        """The states that both make together, and what ``other``, a domain of this level, takes in each.
+
+        Those below the ``floors``, by the number of domains they have touched, are dropped.
+        """
+        shift, total, choice = self._objective.shift(level), dict(one), dict[int, int]()
+        if floors:
+            total = {state: cost for state, cost in one.items() if state >= floors[cost >> shift]}
+        limit, guards, floor = self.whole | self._guards, self._guards, 0
         parts = [(taken, price) for taken, price in other.items() if taken]
         for state, cost in one.items():
+            if floors:
+                floor = floors[(cost >> shift) + 1]
             for taken, price in parts:
                 reached = state + taken
                 # The guard bit of a group survives the subtraction exactly when its count is not above the whole.
-                if reached >= least and (limit - reached) & guards == guards:
+                if reached >= floor and (limit - reached) & guards == guards:
                     best = total.get(reached)
                     if best is None or cost + price < best:
                         total[reached] = cost + price
@@ -264,6 +303,8 @@ class Curves:
         return state >> (_FIELD * number) & ((1 << _FIELD) - 1)
 
     def _taken(self, state: int) -> int:
+        if self._alone:
+            return self._gpus[0] * state
         return sum(gpus * self._part(state, number) for number, gpus in enumerate(self._gpus) if gpus)
 
     def _add(self, signature: object, cost: dict[int, int], steps: list[tuple[int, dict[int, int]]]) -> int:

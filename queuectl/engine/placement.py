@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from queuectl.engine.curves import Curves, Need, Objective, gpus
+from queuectl.engine.curves import Curves, Need, Objective, gpus, objective
 from queuectl.engine.fleet import Column
 from queuectl.engine.packing import Steps, pack, spread
 from queuectl.engine.refusal import refuse
@@ -221,27 +221,30 @@ class Placement:
 
     def _packed(self, level: int, bounds: list[Column], position: int) -> int:
         """A candidate's lower bound in the same form as the cost of a curve."""
-        objective = Objective(len(self._fleet.starts))
-        depth = len(self._fleet.starts)
+        term, depth = self._objective().term, len(self._fleet.starts)
         terms = [(0, one) for one in range(level + 1, depth)]
         terms += [(kind, one) for kind in (1, 2) for one in range(level + 1)]
-        total = sum(objective.term(0, one, 1) for one in range(level + 1))
+        total = sum(term(0, one, 1) for one in range(level + 1))
         for (kind, one), column in zip(terms, bounds, strict=True):
-            total += objective.term(kind, one, int(column[position]))
+            total += term(kind, one, int(column[position]))
         return total
+
+    def _objective(self) -> Objective:
+        return objective(len(self._fleet.starts))
 
     def _coarse(self, level: int, domain: int, needs: tuple[Need, ...]) -> int:
         """Cost of the domains above the one that holds the gang."""
         if level <= 0:
             return 0
-        objective = Objective(len(self._fleet.starts))
         free, installed = self.rooms.gpus_free(), self.rooms.gpus()
         taken = sum(need.gpus * need.count for need in needs)
         row = int(self._fleet.starts[level][domain])
         total = 0
         for above in range(level):
             coarse = int(self._fleet.domain[above][row])
-            total += objective.touch(above, int(free.sums[above][coarse]), int(installed.sums[above][coarse]), taken)
+            total += self._objective().touch(
+                above, int(free.sums[above][coarse]), int(installed.sums[above][coarse]), taken
+            )
         return total
 
     def _exact(self, level: int, domain: int, needs: tuple[Need, ...]) -> bool:
