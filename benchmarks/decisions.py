@@ -9,7 +9,8 @@ new ones come, one a decision. Who is refused goes on waiting, and is admitted l
 
 Only admissions count as decisions. The time is all that the engine spends, refusals and the news of ended gangs included.
 It is CPU time, so that a busy machine does not show as a slow engine; the wall's figures stand beside it. Two figures do
-not depend on the machine's mood at all: calls of functions, and instructions where ``perf`` can count them.
+not depend on the machine's mood at all: calls of functions, and instructions where ``perf`` can count them. The garbage
+collector is set as the controller sets it once it has seen its cluster.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ import subprocess
 import sys
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from msgspec import Struct
 
@@ -213,6 +216,20 @@ def instructions(nodes: int, seed: int, count: int = 1000) -> int | None:
     return (found[1] - found[0]) // count
 
 
+@contextmanager
+def mirrored() -> Iterator[None]:
+    """The garbage collector as ``Controller`` has it once the cluster is mirrored (queuectl/control/loop.py)."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 1000)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
 def measure(nodes: int, seconds: float, seed: int, decisions: int = 1) -> dict[str, object]:
     """Fill the cluster, go on for ``seconds`` and ``decisions`` at least, and what came of that time."""
     load = Load(Engine(), nodes, seed)
@@ -220,9 +237,10 @@ def measure(nodes: int, seconds: float, seed: int, decisions: int = 1) -> dict[s
     while not load.full:
         load.step(filling)
     called = calls(load, COUNTED)
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(figures.decided) < decisions or not figures.admitted:
-        load.step(figures)
+    with mirrored():
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end or len(figures.decided) < decisions or not figures.admitted:
+            load.step(figures)
     cpu, wall = ([one[kind] for one in figures.decided] for kind in (0, 1))
     return {
         "benchmark": "decisions",
