@@ -42,6 +42,7 @@ class Fleet:
         self.starts: list[Column] = []  # per level: first row of every domain
         self.first: list[list[Column]] = []  # per level and level: the first domain of the second in each of the first
         self.named: list[Flags] = []
+        self.complete: list[bool] = []  # per level: whether all of its domains are named
         self.era = 0  # rows renumbered
         self.edition = 0  # labels or taints of some node changed: masks are void
         self.revision = 0  # some node was changed by the cluster, not by a charge
@@ -149,6 +150,7 @@ class Fleet:
             self._fill(row, self.nodes[name])
         self.starts = [np.array(level.starts[:-1], np.int64) for level in self.tree.levels]
         self.named = [np.array(level.named, np.bool_) for level in self.tree.levels]
+        self.complete = [all(level.named) for level in self.tree.levels]
         self.domain = [
             np.repeat(np.arange(len(level.names)), np.diff(level.starts)).astype(np.int64) for level in self.tree.levels
         ]

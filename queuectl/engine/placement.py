@@ -163,7 +163,7 @@ class Placement:
             holding &= need.room.sums[level] >= need.count
         domains = holding.nonzero()[0]
         for above in {top, *(need.level for need in needs)} - {-1}:
-            if above <= level and not fleet.named[above].all():
+            if above <= level and not fleet.complete[above]:
                 domains = domains[fleet.named[above][self._above(level, domains, above)]]
         if inside is not None:
             domains = domains[self._above(level, domains, top) == inside]

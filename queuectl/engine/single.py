@@ -31,7 +31,7 @@ class Single:
         self._taken = taken
         if self._possible:
             self._suited = rooms.filters.mask(shape)
-            self._named = [level for level in named if not fleet.named[level].all()]
+            self._named = [level for level in named if not fleet.complete[level]]
             self._free, self._installed = rooms.gpus_free(), rooms.gpus()
 
     def node(self, within: range) -> int | None:
@@ -80,7 +80,7 @@ class Single:
         used = idle < installed.rows[rows]
         whole = used | (idle == taken)
         rows, used = rows[whole], used[whole]
-        if used.all():
+        if np.count_nonzero(used) == len(rows):
             return rows
         for level, domain in enumerate(self._fleet.domain[:-1]):
             home = domain[rows]
