@@ -72,6 +72,16 @@ def release(
     }
 
 
+def void(uid: str, version: str, fence: int) -> Body:
+    """Change the version of a gated pod and nothing that counts: what was sent for ``version`` is refused from then on.
+
+    The place of the pod's own record says so, which means nothing while the gate is there; the release clears it. It names
+    the version, so that no two such patches are alike: one that changes nothing would leave the version as it is.
+    """
+    note = json.dumps({"void": version}, separators=(",", ":"))
+    return {"metadata": {"uid": uid, "resourceVersion": version, "annotations": {names.FENCE: str(fence), names.RECORD: note}}}
+
+
 def own_record(round_: int, fence: int, slot: int, node: str, decided_at: int) -> str:
     """The admission that a pod carries itself, as the annotation's text."""
     return json.dumps(
@@ -234,8 +244,12 @@ def finished(group: Custom, counts: Mapping[str, int], fence: int, now: int, rea
     return _status(group, fence, {"conditions": conditions(group.status, over, now), "counts": dict(counts)})
 
 
-def evicted(group: Custom, withdraw: Withdraw, fence: int, now: int, *, suspends: bool) -> Body:
-    """The gang is being given back, and when it may start again."""
+def evicted(group: Custom, withdraw: Withdraw, fence: int, now: int) -> Body:
+    """The gang is being given back, and when it may start again.
+
+    ``suspendedByUs`` stays as the record has it: only that tells an owner that its user suspends in this very moment from
+    one that was queued suspended and not resumed yet.
+    """
     status = group.status or {}
     before = status.get("requeue") or {}
     by_hand = withdraw.cause.value == "Requested"
@@ -252,7 +266,7 @@ def evicted(group: Custom, withdraw: Withdraw, fence: int, now: int, *, suspends
                 "count": 0 if by_hand else int(before.get("count") or 0) + 1,
                 "notBefore": None if by_hand else to_wire(withdraw.not_before),
                 "reason": withdraw.cause.value,
-                "suspendedByUs": suspends,
+                "suspendedByUs": bool(before.get("suspendedByUs")),
                 "requested": _requested(group),
             },
         },

@@ -196,7 +196,7 @@ def _may_be_unmodelled(spec: PodSpec) -> bool:
 def likeness(pod: Pod) -> int:
     """Hash of what an admission chain may judge a pod's patch by, beside its shape: the same in gangs that are alike.
 
-    Labels and annotations but for its index and owner, images and service account.
+    Labels and annotations but for its index and owner and what we write ourselves, images and service account.
     """
     meta, spec = pod.metadata, pod.spec
     notes = (frozenset(i for i in (m or {}).items() if i[0] not in _OWN) for m in (meta.labels, meta.annotations))
@@ -205,7 +205,7 @@ def likeness(pod: Pod) -> int:
 
 
 _BATCH = {f"{prefix}{name}" for prefix in ("", "batch.kubernetes.io/") for name in ("controller-uid", "job-name")}
-_OWN = {names.COMPLETION_INDEX, "apps.kubernetes.io/pod-index", *_BATCH}
+_OWN = {names.COMPLETION_INDEX, "apps.kubernetes.io/pod-index", names.FENCE, names.RECORD, *_BATCH}
 
 
 def unmodelled(spec: PodSpec) -> Iterable[str]:

@@ -253,9 +253,9 @@ def awaits_resume(owner: Workload | None) -> bool:
 def own_suspend(group: Custom, owner: Workload | None) -> bool:
     """Whether a suspended owner was suspended by its user although it had been admitted.
 
-    Not the user's: suspended before it was admitted (the record is there, the resume of that round not yet), and
-    suspended by us to give back. Once its pods are gone the record goes too, and ``requeue.reason`` keeps the mark. What
-    cannot be suspended is taken away by scaling it to 0.
+    Not the user's: suspended before it was admitted (the record says that it was, the resume of that round is not marked
+    yet), and suspended by us to give back, which is marked likewise. Once its pods are gone the record goes too, and
+    ``requeue.reason`` keeps the mark. What cannot be suspended is taken away by scaling it to 0.
     """
     if owner is None or not owners.of(owner).suspended(owner):
         return False
@@ -263,12 +263,11 @@ def own_suspend(group: Custom, owner: Workload | None) -> bool:
     requeue = status.get("requeue") or {}
     if not status.get("admission"):
         return requeue.get("reason") == Reason.SUSPENDED
-    flags = conditions(status)
-    if flags.get("Evicted"):
-        return False
-    if flags.get("Running"):
-        return True  # whoever resumed it, it ran
     step = suspension_step(owner, group.metadata.uid, int(status.get("round") or 0))
+    if step == "suspended":
+        return False
+    if conditions(status).get("Running"):
+        return True  # whoever resumed it, it ran
     return not requeue.get("suspendedByUs") or step == "resumed"
 
 

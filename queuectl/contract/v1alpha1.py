@@ -237,7 +237,7 @@ class Requeue(Status):
     reason: Word = ""
     """Why it was given back last."""
     suspended_by_us: bool = False
-    """We suspended its owner, so we resume it."""
+    """Its owner was suspended when it was admitted, so we resume it."""
     requested: Annotated[str, Field(max_length=64)] = ""
     """The last annotation queuectl.io/requeue that was acted on."""
 

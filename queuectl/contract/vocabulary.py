@@ -92,7 +92,8 @@ _WORDS = (
     )),
     ("Annotations that only the controller writes", (
         (names.FENCE, "pods, Jobs, JobSets", "the fence of the last writer; a write with an older one is refused"),
-        (names.RECORD, "pods", "the admission of a group of one, of an extra or of a replacement"),
+        (names.RECORD, "pods", ("the admission of a group of one, of an extra or of a replacement; behind the gate, that a "
+         "release which was never answered no longer counts")),
         (names.SUSPENSION, "Jobs, JobSets", "which round was suspended or resumed by the controller"),
     )),
 )  # fmt: skip

@@ -22,6 +22,7 @@ from queuectl.model.changes import Change
 
 BUDGET = "isruption"  # in what the API server and we say of a disruption budget, and in no answer to too many requests
 BUDGET_WAIT = 10.0  # seconds before budgets are asked again: as long as the API server tells an eviction to wait
+RELEASES = (Step.RELEASE, Step.EXTRA)
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class Actuator:
     ) -> None:
         self.ledger = Ledger()
         self.outstanding: Counter[str] = Counter()  # writes queued or in flight, by gang
+        self.releasing: set[str] = set()  # pods of which a release is queued or in flight
         self.written: Counter[str] = Counter()  # committed writes, by step
         self.refused: Counter[str] = Counter()
         self._cluster, self._source, self._release, self._clock = cluster, source, release, clock
@@ -60,6 +62,8 @@ class Actuator:
         if self.ledger.free(write.target, self._clock.monotonic()):
             self.ledger.sent(write.target)
             self.outstanding[write.gang] += 1
+            if write.step in RELEASES:
+                self.releasing.add(write.member)
             heapq.heappush(self._waiting, (write.step, next(self._order), write))
 
     @property
@@ -111,10 +115,16 @@ class Actuator:
             )  # a bug of ours holds up this object, not for ever
             raise
         finally:
-            self.outstanding[write.gang] -= 1
-            if not self.outstanding[write.gang]:
-                del self.outstanding[write.gang]
+            self._over(write)
         self._observe(changes)
+
+    def _over(self, write: Write) -> None:
+        """It was answered, given up or not sent: it is accounted for no more."""
+        self.outstanding[write.gang] -= 1
+        if not self.outstanding[write.gang]:
+            del self.outstanding[write.gang]
+        if write.step in RELEASES:
+            self.releasing.discard(write.member)
 
     async def _request(self, write: Write) -> object:
         """The answer, with the mirror brought up to date by it; after an error by reading the object back."""
@@ -124,7 +134,7 @@ class Actuator:
             elif write.step is Step.BUDGETS:
                 return await self._budgets(write)
             elif write.step is Step.EVICT:
-                await self._cluster.evict(write.namespace, write.name, write.member)
+                await self._cluster.evict(write.namespace, write.name, write.body["metadata"]["uid"])
                 await self._read_back(write)  # its answer does not say what became of the pod
                 return None
             else:

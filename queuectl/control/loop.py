@@ -26,7 +26,7 @@ from queuectl.control.source import KINDS, Source
 from queuectl.control.steps import Target, derive
 from queuectl.engine.engine import Engine
 from queuectl.engine.view import View
-from queuectl.model.changes import Change, GangGone
+from queuectl.model.changes import Change, GangGone, MemberGone, MemberSeen
 from queuectl.model.plan import Admit, AdmitExtra, Plan, Refuse, Withdraw
 from queuectl.model.reasons import Misfit
 
@@ -88,7 +88,8 @@ class Controller:
         self._blockers = Blockers(self.source, configuration.blocker_interval / 1000)
         self._queues = QueueStatuses(self.source, configuration.queue_status_interval / 1000)
         self._looked: dict[str, float] = {}
-        self._going: set[str] = set()  # gangs that are gone, while writes of theirs are
+        self._going: set[str] = set()  # gangs that are gone, while a member of theirs may still be released
+        self._moving: set[str] = set()  # pods that belong to another gang now, likewise
         self._queues_looked = float("-inf")
         self._queues_stale = True
 
@@ -126,24 +127,47 @@ class Controller:
     def observe(self, changes: list[Change]) -> None:
         """One way in for the cluster's events and for the answers to our own writes."""
         for change in changes:
-            if isinstance(change, GangGone):
-                self.release.forget(change.uid)
-                self._blockers.forget(change.uid)
-                self._looked.pop(change.uid, None)
-                if self.actuator.outstanding[change.uid]:
-                    self._going.add(change.uid)
+            match change:
+                case GangGone(uid):
+                    self.release.forget(uid)
+                    self._blockers.forget(uid)
+                    self._looked.pop(uid, None)
+                    if self._may_release(uid):
+                        self._going.add(uid)
+                        continue
+                case MemberGone(uid) if uid in self.source.pods and self._may_be_released(uid):
+                    self._moving.add(uid)
                     continue
+                case MemberGone(uid):
+                    self._moving.discard(uid)
+                case MemberSeen(member) if member.uid in self._moving:
+                    continue
+                case _:
+                    pass
             self.engine.observe(change)
-        # What a gang holds is free when no release of a member is on its way any more: such a pod would still start.
-        for uid in sorted(uid for uid in self._going if not self.actuator.outstanding[uid]):
-            self._going.discard(uid)
-            self.engine.observe(GangGone(uid))
+        self._let_go()
         if not self.leading:
             self.source.touched.clear()  # a leader begins by looking at all gangs
         self.metrics.observed(len(changes))
         self.revision += 1
         self._queues_stale = True
         self._wake.set()
+
+    def _let_go(self) -> None:
+        """What a gang holds is free, and a pod another gang's, when no release is left that could still start a pod there."""
+        for uid in sorted(uid for uid in self._moving if not self._may_be_released(uid)):
+            self._moving.discard(uid)
+            if (tracked := self.source.pods.get(uid)) is not None:
+                self.engine.observe(MemberSeen(tracked.member))
+        for uid in sorted(uid for uid in self._going if not self._may_release(uid)):
+            self._going.discard(uid)
+            self.engine.observe(GangGone(uid))
+
+    def _may_release(self, gang: str) -> bool:
+        return bool(self.actuator.outstanding[gang]) or self.release.lost.lingers(self.source, gang=gang)
+
+    def _may_be_released(self, pod: str) -> bool:
+        return pod in self.actuator.releasing or self.release.lost.lingers(self.source, pod=pod)
 
     # ---- life
 
@@ -251,6 +275,8 @@ class Controller:
             return 1.0
         now = self.clock.monotonic()
         wall = self._started_wall + round((now - self._started) * 1000)  # a clock that is set must not end deadlines
+        self.release.lost.expire(self.source, wall)
+        self._let_go()
         with self.metrics.deciding():
             plan = self.engine.decide(wall)
         self.revision += 1
@@ -295,6 +321,8 @@ class Controller:
     def _write(self, wall: int, now: float) -> list[float]:
         """Offer every write that is called for; returns when (seconds from now) to look again."""
         fence, later = self.leadership.fence, []
+        for write in self.release.lost.voids(self.source, fence, self.release.due):
+            self.actuator.offer(write)
         for owner, wanted in list(self.source.underived.items()):
             if (write := derive(self.source, owner, wanted)) is not None:
                 self.actuator.offer(write)

@@ -13,7 +13,8 @@ its trace on an object before the next one begins.
 Order is the safety argument. A gate goes only after the record of that very round was read back from the API server
 (P1). A record is compared and set on the version it was decided on. Giving back is written before the owner is touched,
 and the owner's own annotation says, in the same write as ``spec.suspend``, that it was us and in which round. An eviction
-names the UID of a pod that was released in the round being given back: whatever has its name later is not meant.
+names the UID of a pod that was released in the round being given back: whatever has its name later is not meant. A place is
+free when no release of its member can be carried out any more, not even one that was never answered (``lost.py``).
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from msgspec import Struct
 from queuectl.contract import foreign, owners, patches, translate
 from queuectl.contract.foreign import Custom, Workload
 from queuectl.contract.owners import shorten
-from queuectl.contract.policies import FENCE_POLICIES, STALE_FENCE
 from queuectl.control import muster
+from queuectl.control.answers import is_stale_fence, lacks_rights, rejected
+from queuectl.control.lost import LostReleases
 from queuectl.control.ports import ClusterError, Conflict, NotFound, Refused, Throttled, Unreachable
 from queuectl.control.source import Source, Tracked
 from queuectl.control.steps import (
@@ -73,6 +75,7 @@ class Release:
         self.extras: dict[str, AdmitExtra] = {}
         self.withdrawals: dict[str, Withdraw] = {}
         self.protected: dict[str, Misfit] = {}  # gangs that are to be given back and may not yet → why
+        self.lost = LostReleases()
         self._spared: dict[str, int] = {}  # gangs → when budgets let all their members go
         self._accepted: dict[object, int] = {}  # kind of pods → when the API server last accepted a dry run of one
         self._now = 0
@@ -135,7 +138,7 @@ class Release:
             yield from self._give_back(group, owner, record, fence, now, free)
         elif record is not None and owner is not None and translate.own_suspend(group, owner):
             self.withdrawals.pop(gang, None)  # its user takes it away already, and means it
-            if not muster.live(self._view, gang):
+            if not muster.live(self._view, gang) and self._settled(gang, free):
                 body = patches.returned(group, fence, now, Reason.SUSPENDED.value)
                 yield on_group(Step.RETURN, group, body, record.round)
         elif (withdraw := self.withdrawals.get(gang)) is not None:
@@ -253,8 +256,7 @@ class Release:
             yield ask_budgets(group, withdraw.round)
             yield from self._excuse(group, fence)
         else:
-            suspends = known is not None and known.give_back is GiveBack.SUSPEND
-            body = patches.evicted(group, withdraw, fence, now, suspends=suspends)
+            body = patches.evicted(group, withdraw, fence, now)
             yield on_group(Step.EVICTED, group, body, withdraw.round)
 
     def _guarded(self, gang: str) -> bool:
@@ -281,16 +283,26 @@ class Release:
     ) -> Iterator[Write]:
         """Evicted: have the owner take its pods away, or evict them; when nothing is left, return the gang to its queue.
 
-        Somebody may resume the owner meanwhile. As long as pods of the round live, it is suspended again. What is evicted
-        is made anew behind our gate at once, so here a release that is still on its way could let go of a pod of the next
-        round: the gang returns only when there is none.
+        What ``spec.suspend`` and the annotation of an owner say in this round:
+
+        - not suspended: we do it, and again where somebody has resumed it while pods of the round live;
+        - suspended, marked "suspended": by us, to be resumed when the gang has returned;
+        - suspended, marked "resumed": by its user since. It is left alone, and the gang returns as Suspended;
+        - suspended, not marked: by its user too if it ran when it was admitted; if it was queued suspended, it still is, and
+          we take it over.
+
+        What is evicted is made anew behind our gate at once, so here a release that is still on its way could let go of a
+        pod of the next round: the gang returns only when there is none.
         """
         gang = group.metadata.uid
         live = muster.live(self._view, gang)
+        reason = str(((group.status or {}).get("requeue") or {}).get("reason") or "GivenBack")
         table = owners.of(owner) if owner is not None else None
         if owner is not None and table is not None and table.give_back is GiveBack.SUSPEND:
             suspended = translate.suspension_step(owner, gang, record.round) == "suspended"
-            if not suspended or (live and not table.suspended(owner)):
+            if translate.own_suspend(group, owner):
+                reason = Reason.SUSPENDED.value
+            elif not suspended or (live and not table.suspended(owner)):
                 yield on_owner(Step.SUSPEND, gang, owner, record.round, fence)
                 return
             if table.suspended(owner) and not table.vacated(owner):
@@ -300,11 +312,12 @@ class Release:
                 yield eviction(tracked, record.round)
             yield from self._excuse(group, fence)
             return
-        elif owner is not None and not all(map(free, muster.gated(self._view, gang))):
-            return
-        if not live:
-            reason = str(((group.status or {}).get("requeue") or {}).get("reason") or "GivenBack")
+        if not live and self._settled(gang, free):
             yield on_group(Step.RETURN, group, patches.returned(group, fence, now, reason), record.round)
+
+    def _settled(self, gang: str, free: Callable[[Target], bool]) -> bool:
+        """Whether no release of this round can be carried out any more: none is on its way, and of none is the fate unknown."""
+        return not self.lost.lingers(self._view, gang=gang) and all(map(free, muster.gated(self._view, gang)))
 
     def _over(self, gang: str, owner: Workload | None) -> bool:
         """Whether nothing of the gang is still to come: its owner has ended or is gone, or every member succeeded."""
@@ -335,6 +348,8 @@ class Release:
         if write.kind is foreign.PODS:
             if tracked is None or (tracked.version != version and write.step is not Step.EVICT):
                 return False
+            if write.step is Step.VOID:
+                return True
             if write.gang == write.member:
                 return decided
         if group is None or (write.kind is foreign.POD_GROUPS and group.metadata.resource_version != version):
@@ -347,7 +362,8 @@ class Release:
                 return decided
             case Step.RELEASE | Step.EXTRA:
                 given_back = write.gang in self.withdrawals or translate.conditions(status).get("Evicted")
-                return not given_back and int((status.get("admission") or {}).get("round") or 0) == write.round
+                recorded = int((status.get("admission") or {}).get("round") or 0) == write.round
+                return recorded and not (given_back or translate.own_suspend(group, self._view.owner(group)))
             case Step.EVICT:
                 record = translate.record(status)
                 evicted = translate.conditions(status).get("Evicted") and record is not None
@@ -374,7 +390,9 @@ class Release:
         if write.step in (Step.BUDGETS, Step.EVICT) and isinstance(reply, Throttled | Refused):
             self.protected[write.gang] = Misfit(Reason.VICTIM_PROTECTED, TextEvidence(shorten(reply.message, 300)))
             return []
-        if isinstance(reply, Throttled | Unreachable) or _lacks_rights(reply):
+        if isinstance(reply, Unreachable) and write.step in (Step.RELEASE, Step.EXTRA):
+            self.lost.note(self._view, write, self._now)
+        if isinstance(reply, Throttled | Unreachable) or lacks_rights(reply):
             return []
         match write.step:
             case Step.ASK if isinstance(reply, Refused):
@@ -425,7 +443,7 @@ class Release:
             return []  # the pod changed under us; what is there now decides
         self._accepted.pop(_kind(tracked), None)
         self.intents.pop(write.gang, None)
-        return [WriteFailed(write.gang, write.round, _rejected(reply))]
+        return [WriteFailed(write.gang, write.round, rejected(reply))]
 
     def _record_failed(self, write: Write, reply: ClusterError) -> list[Change]:
         """Lost a race, or refused. A gang whose spec is still the one decided on is recorded again; else it is decided anew."""
@@ -447,24 +465,25 @@ class Release:
         if isinstance(reply, Conflict | NotFound):
             lost = Misfit(Reason.PATCH_REJECTED, TextEvidence("the PodGroup changed while it was admitted"))
             return [WriteFailed(write.gang, write.round, lost, retry=True)]
-        return [WriteFailed(write.gang, write.round, _rejected(reply))]
+        return [WriteFailed(write.gang, write.round, rejected(reply))]
 
     def _release_failed(self, write: Write, reply: Refused) -> list[Change]:
         """A member that the API server will not let start: for a group of one nothing was written, a gang is given back.
 
         One that cannot be given back stays torn, which the engine says, and is tried again, more and more seldom.
+        Of one that was sent before without an answer, the first may still be carried out: that is ruled out before.
         """
         tracked = self._view.pods.get(write.member)
-        if tracked is None or not muster.ready(tracked):
+        if tracked is None or not muster.ready(tracked) or self.lost.refuse(self._view, write.member):
             return []
         self._accepted.pop(_kind(tracked), None)
         if write.step is Step.EXTRA:
             self.extras.pop(write.member, None)
-            return [WriteFailed(write.gang, write.round, _rejected(reply), member=write.member)]
+            return [WriteFailed(write.gang, write.round, rejected(reply), member=write.member)]
         known = self._view.gang(write.gang)
         if known is None or known.lone or known.give_back is not GiveBack.NONE:
             self.intents.pop(write.gang, None)
-        return [WriteFailed(write.gang, write.round, _rejected(reply))]
+        return [WriteFailed(write.gang, write.round, rejected(reply))]
 
 
 def _kind(tracked: Tracked) -> object:
@@ -475,17 +494,3 @@ def _kind(tracked: Tracked) -> object:
 def _resumed(owner: Workload, of: Record | Write, gang: str) -> bool:
     """Whether the owner says that we have resumed it in that round of that gang."""
     return translate.suspension_step(owner, gang, of.round) == "resumed"
-
-
-def is_stale_fence(message: str) -> bool:
-    """Whether one of our fence policies refused: another process leads."""
-    return STALE_FENCE in message and any(f"'{name}'" in message for name in FENCE_POLICIES)
-
-
-def _lacks_rights(reply: ClusterError) -> bool:
-    """Whether RBAC, not the object, was refused: it heals when our role is back, and says nothing about the gang."""
-    return reply.status == 403 and " cannot " in reply.message and " resource " in reply.message
-
-
-def _rejected(reply: ClusterError) -> Misfit:
-    return Misfit(Reason.PATCH_REJECTED, TextEvidence(shorten(reply.message.partition("Invalid value:")[0], 300)))

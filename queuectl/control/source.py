@@ -217,6 +217,8 @@ class Source(Rolls):
             self._leave(before)
         elif before is not None:
             if (before.member, before.priority, before.problem) == (now.member, now.priority, now.problem):
+                if now.member.stage is Stage.GATED:
+                    self.touched.add(gang)  # its version is another: a release that was lost is void now
                 return
             self._tallies[gang].count(before, -1)
         self._enter(now)

@@ -26,16 +26,17 @@ class Step(enum.IntEnum):
     EVICTED = 3  # say that the gang is given back
     SUSPEND = 4  # let the owner take its pods away
     EVICT = 5  # have one pod go by the Eviction API
-    RETURN = 6  # nothing is left: back in the queue
-    RECORD = 7  # the decision
-    ASK = 8  # would the API server accept the release? (dry run)
-    BUDGETS = 9  # would disruption budgets let all members go? (reads only)
-    CREATE = 10  # the PodGroup of an owner
-    RESET = 11  # requeued by hand while waiting, or edited
-    FINISH = 12
-    NOTE = 13  # all have started
-    BLOCKER = 14  # why it waits, or is not given back
-    QUEUE = 15  # a queue's status
+    VOID = 6  # keep a release that was not answered from being carried out after all
+    RETURN = 7  # nothing is left: back in the queue
+    RECORD = 8  # the decision
+    ASK = 9  # would the API server accept the release? (dry run)
+    BUDGETS = 10  # would disruption budgets let all members go? (reads only)
+    CREATE = 11  # the PodGroup of an owner
+    RESET = 12  # requeued by hand while waiting, or edited
+    FINISH = 13
+    NOTE = 14  # all have started
+    BLOCKER = 15  # why it waits, or is not given back
+    QUEUE = 16  # a queue's status
 
 
 Target = tuple[str, str, str]
@@ -102,6 +103,13 @@ def with_record(step: Step, tracked: Tracked, extra: AdmitExtra, fence: int) -> 
     own = patches.own_record(extra.round, fence, extra.slot, extra.node, extra.decided_at)
     body = patches.release(member.uid, tracked.version, tracked.terms, extra.node, fence, own)
     return Write(step, foreign.PODS, tracked.namespace, member.name, body, member.gang, extra.round, member.uid)
+
+
+def voiding(tracked: Tracked, lost: Write, fence: int) -> Write:
+    """Change the version of a pod, and nothing that counts, so that a release of it that is still on its way is refused."""
+    member = tracked.member
+    body = patches.void(member.uid, tracked.version, fence)
+    return Write(Step.VOID, foreign.PODS, tracked.namespace, member.name, body, lost.gang, lost.round, member.uid)
 
 
 def eviction(tracked: Tracked, round_: int) -> Write:

@@ -319,7 +319,7 @@ def test_give_back_says_so_first_then_suspends_returns_and_resumes(tiny: Tiny) -
     give_back(tiny)
     assert tiny.settle() == [Step.EVICTED, Step.SUSPEND]
     requeue = tiny.group()["status"]["requeue"]
-    assert (requeue["count"], requeue["reason"], requeue["suspendedByUs"]) == (1, "BindDeadline", True)
+    assert (requeue["count"], requeue["reason"], requeue["suspendedByUs"]) == (1, "BindDeadline", False)
     for pod in pods[:2]:
         tiny.drop(foreign.PODS, "ns", pod["metadata"]["name"])
     assert tiny.settle() == []
@@ -524,6 +524,70 @@ def test_a_give_back_does_not_undo_a_users_own_suspend(tiny: Tiny) -> None:
     assert tiny.settle() == [Step.RETURN]
     assert tiny.get(foreign.JOBS, "ns", "train")["spec"]["suspend"] is True
     assert tiny.settle() == []
+
+
+@pytest.mark.parametrize("queued_suspended", [False, True], ids=["ran when admitted", "resumed by us"])
+def test_a_job_that_its_user_suspends_while_evicted_is_on_its_way_stays_the_users(
+    tiny: Tiny, queued_suspended: bool
+) -> None:
+    """We do not suspend it once more, nor ever resume it; when its user does, it is back in its queue."""
+    pods = admitted(tiny, suspend=queued_suspended)
+    tiny.settle()
+    if queued_suspended:
+        pods = tiny.pods(tiny.get(foreign.JOBS, "ns", "train"), 3)
+        tiny.admit(3)
+        tiny.settle()
+    mark = tiny.get(foreign.JOBS, "ns", "train")["metadata"]["annotations"].get("queuectl.io/suspension")
+    give_back(tiny)
+    (evicted,) = tiny.next()
+    assert evicted.step is Step.EVICTED
+    suspend(tiny, suspended=True)
+    tiny.send(evicted)
+    assert tiny.settle() == []
+    for pod in pods:
+        tiny.drop(foreign.PODS, "ns", pod["metadata"]["name"])
+    assert tiny.settle() == [Step.RETURN]
+    job = tiny.get(foreign.JOBS, "ns", "train")
+    assert job["spec"]["suspend"] is True
+    assert job["metadata"]["annotations"].get("queuectl.io/suspension") == mark
+    gang = tiny.source.gang(tiny.group()["metadata"]["uid"])
+    assert gang is not None
+    assert (gang.record, gang.evicted, gang.requeues, [m.reason for m in gang.blocked]) == (
+        None, False, 1, [Reason.SUSPENDED],
+    )  # fmt: skip
+    suspend(tiny, suspended=False)
+    gang = tiny.source.gang(tiny.group()["metadata"]["uid"])
+    assert gang is not None
+    assert gang.blocked == ()
+    tiny.pods(job, 3, generation="b")
+    tiny.admit(3, round_=2)
+    assert tiny.settle() == [Step.RECORD, *[Step.RELEASE] * 3]
+
+
+def test_a_job_that_was_queued_suspended_and_not_resumed_yet_is_no_users_own(tiny: Tiny) -> None:
+    """It is given back between its record and our resume: it is taken over, and queued on."""
+    admitted(tiny, suspend=True)
+    while Step.RECORD not in tiny.written:
+        tiny.send(tiny.next()[0])
+    give_back(tiny)
+    assert tiny.settle() == [Step.EVICTED, Step.SUSPEND, Step.RETURN, Step.RESUME]
+    gang = tiny.source.gang(tiny.group()["metadata"]["uid"])
+    assert gang is not None
+    assert (gang.record, gang.blocked) == (None, ())
+
+
+def test_a_job_that_its_user_resumes_and_suspends_while_it_is_given_back_by_us_is_resumed(tiny: Tiny) -> None:
+    """Once we have suspended it, its mark says so, whoever does what until it has returned."""
+    pods = admitted(tiny)
+    tiny.settle()
+    give_back(tiny)
+    assert tiny.settle() == [Step.EVICTED, Step.SUSPEND]
+    suspend(tiny, suspended=False)
+    suspend(tiny, suspended=True)
+    assert tiny.settle() == []
+    for pod in pods:
+        tiny.drop(foreign.PODS, "ns", pod["metadata"]["name"])
+    assert tiny.settle() == [Step.RETURN, Step.RESUME]
 
 
 def test_an_owner_resumed_in_the_middle_of_a_give_back_is_suspended_again(tiny: Tiny) -> None:

@@ -173,11 +173,13 @@ class Tiny:
     # ---- stepping
 
     def next(self, now: int = NOW) -> list[Write]:
-        """All writes that the present state calls for."""
+        """All writes that the present state calls for. One that makes a lost release void goes before others to its pod."""
+        voids = list(self.release.lost.voids(self.source, FENCE, self.release.due))
         writes = [w for job, q in list(self.source.underived.items()) if (w := derive(self.source, job, q)) is not None]
         for gang in [*self.source.groups, *(uid for uid in self.source.pods if uid in self.source.members)]:
             writes += self.release.next_writes(gang, FENCE, now)
-        return sorted(writes, key=lambda write: write.step)
+        taken = {write.target for write in voids}
+        return sorted([*voids, *(w for w in writes if w.target not in taken)], key=lambda write: write.step)
 
     def send(self, write: Write) -> None:
         """Send one write, show the result, and hand the answer to the machine."""

@@ -1,6 +1,7 @@
 """What is explored: small clusters in which not everything fits at once, and what may go wrong in each.
 
-Two nodes of two GPUs and one; a gang of two pods, of a Job or written by hand, and a group of one that needs two GPUs.
+Two nodes of two GPUs and one; a gang of two pods, of a Job, a StatefulSet or written by hand, and a group of one that needs
+two GPUs.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from tests.exploration.surroundings import (
     orphaned,
     over,
     pod,
+    replicas,
+    stateful_set,
 )
 
 Json = dict[str, Any]
@@ -59,11 +62,12 @@ def _cluster(*namespaced: tuple[Kind, Json]) -> list[tuple[Kind, str, Json]]:
     ]
 
 
-def _job(*, suspend: bool = False) -> tuple[Kind, Json]:
-    return foreign.JOBS, job("train", 2, suspend=suspend)
+def _job(*, suspend: bool = False, gang: str = "all") -> tuple[Kind, Json]:
+    return foreign.JOBS, job("train", 2, suspend=suspend, gang=gang)
 
 
 _SOLO = foreign.PODS, pod("solo", 2)
+_SET = foreign.STATEFUL_SETS, stateful_set("web", 2)
 _BAND = (
     (foreign.POD_GROUPS, {"metadata": {"name": "band"}, "spec": {"queue": "q", "minMember": 2}}),
     (foreign.PODS, pod("band-0", 1, group="band")),
@@ -148,14 +152,22 @@ CONFIGURATIONS = {
             most=2,
             standby=True,
         ),
-    )
-}
-
-KNOWN = {
-    one.name: one
-    for one in (
-        # P2: nobody knows whether a release was carried out, its PodGroup is deleted, the place is given to another, and then
-        # the API server carries it out after all. A request that was cut off would have to be made void before that.
+        Configuration(
+            "evicted",
+            "a StatefulSet that is requeued by hand, refused, late, or short of a pod, and whose pods are evicted",
+            _cluster(_SET, _SOLO),
+            {
+                "requeue": 1,
+                "refuse": 1,
+                "tick": 1,
+                "crash": 1,
+                "takeover": 1,
+                "timeout": 1,
+                "delete-pod": 1,
+                "fail": 1,
+                "scale": 1,
+            },
+        ),
         Configuration(
             "lingering",
             "a PodGroup written by hand is deleted while a release of its pod lingers in the API server",
@@ -163,19 +175,22 @@ KNOWN = {
             {"timeout": 1, "delete-group": 1, "arrive": 1},
             holds=(),
         ),
-        # S1: its user suspends a Job while the write that says Evicted is on its way. The give-back suspends it once more, in
-        # its own name, and later resumes it. It would have to leave a Job alone that is suspended and marked as resumed.
+        Configuration(
+            "lingering extra",
+            "a Job whose pods start one by one; its PodGroup is deleted while a release of one is on its way, or lingers",
+            _cluster(_job(gang="1")),
+            {"timeout": 1, "delete-group": 1, "arrive": 1},
+            holds=("request",),
+        ),
         Configuration(
             "claimed",
             "a Job is suspended by its user in the very moment in which it is given back",
             _cluster(_job()),
-            {"requeue": 1, "suspend": 1},
+            {"requeue": 1, "suspend": 1, "resume": 1},
             holds=(),
         ),
     )
 }
-"""What is known not to hold."""
-
 
 def disturbances(configuration: Configuration, state: Snapshot, left: set[str]) -> Iterator[Action]:
     """What people may do to the cluster now, of those disturbances that are left."""
@@ -192,6 +207,9 @@ def disturbances(configuration: Configuration, state: Snapshot, left: set[str]) 
         for verb in ("delete-job", "replace-job"):
             if verb in left:
                 yield verb, name
+    for body in state.all("statefulsets"):
+        if "scale" in left:
+            yield "scale", body["metadata"]["name"], "0" if replicas(body) else "2"
     for body in state.all("podgroups"):
         name, notes = body["metadata"]["name"], body["metadata"].get("annotations") or {}
         if "requeue" in left and names.REQUEUE not in notes:

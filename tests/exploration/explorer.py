@@ -139,7 +139,7 @@ class Explorer:
     @staticmethod
     def rests(move: Move | None) -> bool:
         """Whether a state with this prompt move is one at rest: nothing is on its way, and no deadline is running."""
-        return move is None or move[:2] == ("act", "finish")
+        return move is None or move[:2] in (("act", "finish"), ("act", "scale"))
 
     def _held(self, state: State, actor: Actor) -> bool:
         mine = actor[0] in _OF_PROCESS and ("process", actor[1]) in state.held
@@ -271,10 +271,11 @@ class Explorer:
         return tuple(sorted(flights, key=lambda flight: self.parts.named(flight[0])))
 
     def _answered(self, state: State, number: int, index: int) -> State:
-        """An answer is delivered; after an error the object is read back first."""
+        """An answer is delivered; where it does not tell what became of the object, that is read back first."""
         proc = state.procs[number]
         write, answer = proc.flights[index]
-        current = self.parts.current(state.cluster, write) if self.parts.failed(answer) else self.parts.unknown
+        read = self.parts.read_back(write, answer)
+        current = self.parts.current(state.cluster, write) if read else self.parts.unknown
         flights = (*proc.flights[:index], *proc.flights[index + 1 :])
         return self._takes(state, number, proc._replace(flights=flights), "answer", write, answer, current)
 

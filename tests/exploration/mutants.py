@@ -1,8 +1,4 @@
-"""The release machine with one function replaced each: what the exploration must find out.
-
-The product has no eviction yet: of owners that evict, the Eviction API's UID precondition comes with them and gets its
-mutant then. What identifies an object today are UID and version in the writes to owners, by which gangs are given back.
-"""
+"""The release machine with one function replaced each: what the exploration must find out."""
 
 from __future__ import annotations
 
@@ -11,10 +7,14 @@ from typing import Any
 
 from msgspec import structs
 
+from queuectl.contract import translate
 from queuectl.contract.foreign import JOBS
 from queuectl.control import muster
+from queuectl.control.lost import LostReleases
 from queuectl.control.release import Intent, Release
-from queuectl.control.steps import Step, Write, on_pod
+from queuectl.control.source import Source
+from queuectl.control.steps import Step, Write, on_owner, on_pod
+from queuectl.model.gangs import Record
 from tests.exploration.configurations import CONFIGURATIONS, Configuration
 
 
@@ -64,6 +64,40 @@ class WithoutIdentity(Release):
             yield _without(write, "uid", "resourceVersion") if write.kind is JOBS else write
 
 
+class WithoutUid(Release):
+    """Evicts whatever pod has the name. (The policy that refuses such an eviction has no stand-in here.)"""
+
+    def next_writes(self, *arguments: Any, **options: Any) -> Iterator[Write]:
+        for write in super().next_writes(*arguments, **options):
+            yield structs.replace(write, body={"metadata": {"uid": ""}}) if write.step is Step.EVICT else write
+
+
+class Forgetful(LostReleases):
+    """Whatever was not answered was not carried out."""
+
+    def note(self, view: Source, write: Write, now: int) -> None:
+        pass
+
+
+class WithoutVoid(Release):
+    """Gives a place away though a release to it may still be carried out."""
+
+    def __init__(self, view: Source) -> None:
+        super().__init__(view)
+        self.lost = Forgetful()
+
+
+class WithoutAsking(Release):
+    """Suspends whatever is to be given back in its own name, whoever has suspended it already."""
+
+    def _give_back(self, group: Any, owner: Any, record: Record, fence: int, *arguments: Any) -> Iterator[Write]:
+        gang = group.metadata.uid
+        if owner is not None and translate.suspension_step(owner, gang, record.round) != "suspended":
+            yield on_owner(Step.SUSPEND, gang, owner, record.round, fence)
+            return
+        yield from super()._give_back(group, owner, record, fence, *arguments)
+
+
 def _without(write: Write, *preconditions: str) -> Write:
     meta = {key: value for key, value in write.body.get("metadata", {}).items() if key not in preconditions}
     return structs.replace(write, body={**write.body, "metadata": meta})
@@ -80,5 +114,8 @@ MUTANTS: dict[str, tuple[Callable[..., Release], Configuration, str]] = {
     "without the fence": (WithoutFence, _only("late arrival", "arrive", "takeover", holds=("request",)), "P2"),
     "without the fence, after a crash": (WithoutFence, _only("late arrival", "arrive", "crash"), "P2"),
     "without the owner's identity": (WithoutIdentity, _only("replaced", "requeue", "replace-job"), "S1"),
+    "without the eviction's UID": (WithoutUid, _only("evicted", "requeue", "timeout"), "P5"),
+    "without making lost releases void": (WithoutVoid, CONFIGURATIONS["lingering"], "P2"),
+    "without asking who suspended": (WithoutAsking, CONFIGURATIONS["claimed"], "S1"),
 }
 """Each with a configuration in which it is found out, and the promise that it breaks there."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from msgspec import json
+from msgspec import convert, json
 
-from queuectl.contract.foreign import Kind
+from queuectl.contract.foreign import BUDGETS, PODS, Kind
 from queuectl.control import ports
 from queuectl.control.loop import RELEASED_BY
 from queuectl.control.ports import ClusterError, NotFound
@@ -19,8 +19,9 @@ from queuectl.control.release import Release
 from queuectl.control.source import KINDS, Source
 from queuectl.control.steps import Step, Write
 from queuectl.drivers.embedded.admission import USER
+from queuectl.drivers.embedded.cluster import EmbeddedCluster
 from tests.exploration import promises, surroundings
-from tests.exploration.process import Process, freeze, thaw
+from tests.exploration.process import Process, freeze, run, thaw
 from tests.exploration.server import Server, Snapshot
 from tests.exploration.surroundings import GPU, Action
 
@@ -118,11 +119,18 @@ class Parts:
         kind, said = self._answers[answer]
         if isinstance(said, ClusterError) or kind is None:
             return said
+        if kind is BUDGETS:
+            lists = json.decode(said)
+            return {one.plural: [convert(body, one.type) for body in lists[one.plural]] for one in (BUDGETS, PODS)}
         return json.decode(said, type=kind.type)
 
     def failed(self, answer: int) -> bool:
         """Whether it is an error."""
         return self._answers[answer][0] is None
+
+    def read_back(self, write: int, answer: int) -> bool:
+        """Whether the object of a write is read once it is answered: that of one that failed, and a pod that was evicted."""
+        return self.failed(answer) or self.writes[write].step is Step.EVICT
 
     # ---- the cluster
 
@@ -166,6 +174,11 @@ class Parts:
         try:
             if write.step is Step.CREATE:
                 done = self._server.create(write.kind, write.namespace, write.body, USER)
+            elif write.step is Step.BUDGETS:
+                done = {kind.plural: self._server.list(kind, write.namespace) for kind in (BUDGETS, PODS)}
+            elif write.step is Step.EVICT:
+                done = self._server.get(write.kind, write.namespace, write.name)
+                run(EmbeddedCluster(self._server, USER).evict(write.namespace, write.name, write.body["metadata"]["uid"]))
             else:
                 done = self._server.patch(
                     write.kind,

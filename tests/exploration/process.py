@@ -33,7 +33,7 @@ from queuectl.model.settings import Settings
 
 # Both deadlines alike, so that one step of time passes either; given back twice, a gang is deactivated.
 SETTINGS = Settings(bind_timeout=60_000, start_timeout=60_000, backoff=30_000, max_requeues=1)
-BY_PLURAL = {kind.plural: kind for kind in (*KINDS, foreign.LEASES)}
+BY_PLURAL = {kind.plural: kind for kind in (*KINDS, foreign.BUDGETS, foreign.LEASES)}
 
 
 class Nothing:
@@ -88,7 +88,10 @@ class Flying:
 
 
 class Canned:
-    """A cluster that answers one write, and one read after it, as it was told to. Time stands still in it."""
+    """A cluster that answers one write, and one read after it, as it was told to. Time stands still in it.
+
+    The answer to a question about budgets holds all lists that it takes, by plural.
+    """
 
     def __init__(self, answer: object, current: object) -> None:
         self._answer, self._current = answer, current
@@ -100,6 +103,15 @@ class Canned:
     async def patch(self, *_: object, **__: object) -> object:
         """The answer."""
         return _said(self._answer)
+
+    async def evict(self, *_: object) -> None:
+        """The answer."""
+        _said(self._answer)
+
+    async def list(self, kind: Kind, *_: object) -> object:
+        """Its part of the answer."""
+        found: Any = _said(self._answer)
+        return found[kind.plural]
 
     async def get(self, *_: object) -> object:
         """What is there now."""
@@ -116,7 +128,7 @@ def _said(answer: object) -> object:
     return answer
 
 
-def _run(coroutine: Coroutine[Any, Any, object]) -> object:
+def run(coroutine: Coroutine[Any, Any, object]) -> object:
     """The result of a coroutine that has nothing to wait for."""
     try:
         coroutine.send(None)
@@ -131,6 +143,7 @@ class Desk(Actuator):
     def __init__(self, source: Source, release: Release, observe: Callable[[list[Any]], None], most: int) -> None:
         self.ledger: Any = Flying()
         self.outstanding: Counter[str] = Counter()
+        self.releasing: set[str] = set()
         self.fenced = None
         self.sent: list[Write] = []
         self.flying = 0
@@ -149,7 +162,7 @@ class Desk(Actuator):
                 continue
             self.ledger.targets.discard(write.target)
             self._source.touched.add(write.gang)
-            self._done(write)
+            self._over(write)
             self._observe([])
 
     def answered(self, write: Write, answer: object, current: object) -> None:
@@ -157,23 +170,18 @@ class Desk(Actuator):
         self._cluster: Any = Canned(answer, current)
         self.flying -= 1
         try:
-            reply = _run(self._request(write))
+            reply = run(self._request(write))
             self.ledger.targets.discard(write.target)
             changes = self._release.on_reply(write, reply)
         except Fenced as problem:
             self.fenced = problem
-            self._done(write)
+            self._over(write)
             return
         finally:
             del self._cluster
-        self._done(write)
+        self._over(write)
         self._observe(changes)
         self.pump()
-
-    def _done(self, write: Write) -> None:
-        self.outstanding[write.gang] -= 1
-        if not self.outstanding[write.gang]:
-            del self.outstanding[write.gang]
 
 
 class Process(Controller):
@@ -198,6 +206,7 @@ class Process(Controller):
         self.wake_at: int | None = None
         self._looked: dict[str, float] = {}
         self._going: set[str] = set()
+        self._moving: set[str] = set()
         self._queues_stale = False
         self._wake: Any = Bell()
 
@@ -225,7 +234,8 @@ class Process(Controller):
         self._wake.set()
 
     def decides(self, now: int) -> None:
-        """One round of the loop."""
+        """One round of the loop. No lost release ever gets too old: the protocol must hold without."""
+        self._let_go()
         plan = self.engine.decide(now)
         self.wake_at = plan.wake_at
         self._accept(plan)
@@ -276,8 +286,8 @@ class Process(Controller):
             ),
             (engine._now, engine._fresh, engine._stuck, engine._told, batches, backlog.stirred),
             ([write for _, _, write in sorted(desk._waiting, key=lambda one: one[:2])], desk.ledger.targets),
-            (dict(desk.outstanding), desk.flying, desk.fenced is not None),
-            (self._going, self.leadership.fence, self.leading, self.woken, self.wake_at),
+            (dict(desk.outstanding), desk.releasing, desk.flying, desk.fenced is not None),
+            (self._going, self._moving, self.leadership.fence, self.leading, self.woken, self.wake_at),
         )
         return blake2b(b"\n".join(map(_encoded, listed)), digest_size=16).digest()
 

@@ -1,6 +1,6 @@
 """What must hold of every write of ours, of every moment of rest, and of the end: read from the store alone.
 
-P1 to P4 and L1, L3 are those of the release protocol; R1 and S1 are the two sentences about records and owners on which
+P1 to P5 and L1, L3 are those of the release protocol; R1 and S1 are the two sentences about records and owners on which
 they rest. Charges are counted here anew from the objects, by other code than the engine's.
 """
 
@@ -25,7 +25,9 @@ from tests.exploration.surroundings import (
     leaving,
     on,
     over,
+    owners,
     place,
+    replicas,
     true,
 )
 
@@ -60,7 +62,7 @@ def _own(pod: Json) -> Json | None:
 
 
 def _rank(pod: Json) -> int | None:
-    text = (pod["metadata"].get("annotations") or {}).get(names.COMPLETION_INDEX)
+    text = (pod["metadata"].get("annotations") or {}).get(names.COMPLETION_INDEX) or _label(pod, names.POD_INDEX) or None
     return int(text) if text is not None else None
 
 
@@ -88,8 +90,11 @@ def charged(state: Snapshot) -> tuple[Counter[str], Counter[str]]:
     taken: set[str] = set()
     for group in state.all("podgroups"):
         members = [pod for pod in state.all("pods") if belongs(pod, group)]
-        recorded = slots(_admission(group)) if not _over(state, group, members) else {}
-        size = max((gpus(pod["spec"]) for pod in members), default=_template(state, group))
+        owner = _owned(state, group)
+        recorded = slots(_admission(group)) if not _over(group, owner, members) else {}
+        if owner is not None and "replicas" in owner["spec"]:
+            recorded = {slot: at for slot, at in recorded.items() if slot < replicas(owner)}  # scaled down: free at once
+        size = max((gpus(pod["spec"]) for pod in members), default=_template(owner))
         for pod in members:
             taken.add(pod["metadata"]["uid"])
             if pod["status"].get("phase") == "Succeeded" and (slot := _slot(pod)) is not None:
@@ -126,18 +131,21 @@ def _vacate(recorded: Slots, slot: int | None, at: str) -> None:
         recorded.pop(slot, None)
 
 
-def _over(state: Snapshot, group: Json, members: list[Json]) -> bool:
+def _owned(state: Snapshot, group: Json) -> Json | None:
+    """What a PodGroup was derived from, while it exists."""
+    uid = controller(group)
+    return next((owner for owner in owners(state) if uid and owner["metadata"]["uid"] == uid), None)
+
+
+def _over(group: Json, owner: Json | None, members: list[Json]) -> bool:
     """Whether nothing is charged for a gang any more but what runs."""
     if true(group, "Finished"):
         return True
-    uid = controller(group)
-    owner = next((job for job in state.all("jobs") if job["metadata"]["uid"] == uid), None)
-    return bool(uid) and (over(owner) if owner is not None else not members)
+    return bool(controller(group)) and (over(owner) if owner is not None else not members)
 
 
-def _template(state: Snapshot, group: Json) -> int:
-    uid = controller(group)
-    return next((gpus(j["spec"]["template"]["spec"]) for j in state.all("jobs") if j["metadata"]["uid"] == uid), 0)
+def _template(owner: Json | None) -> int:
+    return gpus(owner["spec"]["template"]["spec"]) if owner is not None else 0
 
 
 # ---- history that no object shows
@@ -172,6 +180,8 @@ def judge(before: Snapshot, after: Snapshot, stored: Stored) -> Iterator[str]:
             if gated(old) and not gated(stored.object):
                 yield from _released(before, after, stored.object)
                 yield from _exceeded(before, after)
+            if leaving(stored.object) and not leaving(old):
+                yield from _evicted(before, old)
         case "jobs" if old is not None:
             yield from _owner(before, old, stored.object)
         case "podgroups" if old is not None and _admission(stored.object) and not _admission(old):
@@ -235,6 +245,14 @@ def _touched(old: Json, new: Json) -> Iterator[str]:
     ours = ("affinity", "schedulingGates")
     if any(old["spec"].get(key) != new["spec"].get(key) for key in {*old["spec"], *new["spec"]} - {*ours}):
         yield f"P4: more of pod {name} was changed than gate and affinity"
+
+
+def _evicted(before: Snapshot, pod: Json) -> Iterator[str]:
+    """P5: we have nobody go but what was released, of a gang that says that it is given back."""
+    name = pod["metadata"]["name"]
+    going = [group for group in before.all("podgroups") if belongs(pod, group) and true(group, "Evicted")]
+    if gated(pod) or not any(map(_admission, going)):
+        yield f"P5: pod {name} was evicted, and its gang is not being given back"
 
 
 def _recorded(old: Json, new: Json) -> Iterator[str]:
@@ -312,14 +330,13 @@ def stuck(state: Snapshot) -> Iterator[str]:
 
 
 def _excused(state: Snapshot, group: Json) -> bool:
-    """Whether people keep the gang as it is: held, given up, suspended, or short of members that nobody makes anew."""
+    """Whether people keep the gang as it is: held, given up, suspended, scaled to 0, or short of members for good."""
     if group["spec"].get("hold") or true(group, "Deactivated"):
         return True
-    uid = controller(group)
-    if uid:
-        owner = next((job for job in state.all("jobs") if job["metadata"]["uid"] == uid), None)
-        return owner is None or bool(
-            owner["spec"].get("suspend") and f"suspended/{owner['metadata']['name']}" in state.notes
-        )
+    if controller(group):
+        owner = _owned(state, group)
+        if owner is None or owner["spec"].get("replicas") == 0:
+            return True
+        return bool(owner["spec"].get("suspend") and f"suspended/{owner['metadata']['name']}" in state.notes)
     members = [pod for pod in state.all("pods") if belongs(pod, group) and pod["status"].get("phase") != "Failed"]
     return len(members) < int(group["spec"].get("minMember") or 1)

@@ -1,4 +1,4 @@
-"""Everybody but us, one step at a time: Job controller, scheduler, kubelet, garbage collector, and people.
+"""Everybody but us, one step at a time: controllers of Jobs and StatefulSets, scheduler, kubelet, garbage collector, and people.
 
 ``due`` lists what the cluster's own parts would do in a state, in the order in which a quick cluster does it; ``act`` does
 one such step, or one that a person takes. Only what the release protocol can see of them is here.
@@ -6,6 +6,7 @@ one such step, or one that a person takes. Only what the release protocol can se
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -68,6 +69,12 @@ def true(body: Json, *kinds: str) -> bool:
     """Whether one of these conditions is true."""
     listed = (body.get("status") or {}).get("conditions") or ()
     return any(one["type"] in kinds and one["status"] == "True" for one in listed)
+
+
+def owners(state: Snapshot) -> Iterator[Json]:
+    """All that makes pods."""
+    yield from state.all("jobs")
+    yield from state.all("statefulsets")
 
 
 def over(job: Json) -> bool:
@@ -141,6 +148,38 @@ def _synced(server: Server, name: str) -> None:
     server.replace(foreign.JOBS, {**current, "status": found.status}, "job-controller", subresource="status")
 
 
+# ---- the StatefulSet controller, of one that makes all its pods at once
+
+
+def replicas(owner: Json) -> int:
+    """How many pods a StatefulSet keeps alive."""
+    return int(owner["spec"]["replicas"])
+
+
+def keep(state: Snapshot, owner: Json) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Pods that its controller deletes now (beyond its replicas, or ended), and those that it makes, by name."""
+    name = owner["metadata"]["name"]
+    pods = {
+        pod["metadata"]["name"]: pod for pod in state.all("pods") if controller(pod) == owner["metadata"]["uid"]
+    }
+    wanted = [f"{name}-{index}" for index in range(replicas(owner))]
+    delete = tuple(one for one, pod in pods.items() if not leaving(pod) and (ended(pod) or one not in wanted))
+    return delete, tuple(one for one in wanted if state.get("pods", one) is None)
+
+
+def _kept(server: Server, name: str) -> None:
+    owner = server.get(foreign.STATEFUL_SETS, NS, name)
+    meta, template = owner["metadata"], owner["spec"]["template"]
+    delete, make = keep(server.save(), owner)
+    for pod in delete:
+        server.delete(foreign.PODS, NS, pod, "statefulset-controller")
+    for pod in make:
+        labels = {**template["metadata"]["labels"], names.POD_INDEX: pod.rpartition("-")[2]}
+        reference = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name, "uid": meta["uid"], "controller": True}
+        body = {"metadata": {"name": pod, "labels": labels, "ownerReferences": [reference]}, "spec": template["spec"]}
+        server.create(foreign.PODS, NS, body, "statefulset-controller")
+
+
 # ---- scheduler, kubelet, garbage collector
 
 
@@ -159,8 +198,8 @@ def on(pod: Json) -> str:
 
 
 def _orphans(state: Snapshot) -> Iterator[tuple[str, str]]:
-    """What was controlled by a Job that is gone."""
-    known = {job["metadata"]["uid"] for job in state.all("jobs")}
+    """What was controlled by an owner that is gone."""
+    known = {owner["metadata"]["uid"] for owner in owners(state)}
     for plural in ("pods", "podgroups"):
         for body in state.all(plural):
             if (uid := controller(body)) and uid not in known and not leaving(body):
@@ -177,6 +216,9 @@ def due(state: Snapshot) -> Iterator[Action]:
     for job in state.all("jobs"):
         if sync(state, job) is not None:
             yield "sync", job["metadata"]["name"]
+    for owner in state.all("statefulsets"):
+        if any(keep(state, owner)):
+            yield "keep", owner["metadata"]["name"]
     for pod in state.all("pods"):
         name = pod["metadata"]["name"]
         if leaving(pod):
@@ -186,12 +228,22 @@ def due(state: Snapshot) -> Iterator[Action]:
 
 
 def slowly(state: Snapshot) -> Iterator[Action]:
-    """What happens in its own time, some half a minute or more: orphans are collected, and what runs ends."""
+    """What happens in its own time, some half a minute or more.
+
+    Orphans are collected, what runs ends, and what would run for ever is scaled to nothing once it runs as a whole.
+    """
     if orphaned(state):
         yield ("collect",)
+    kept = {owner["metadata"]["uid"]: owner for owner in state.all("statefulsets")}
+    running: Counter[str] = Counter()
     for pod in state.all("pods"):
         if pod["status"].get("phase") == "Running" and not leaving(pod):
-            yield "finish", pod["metadata"]["name"]
+            running[controller(pod)] += 1
+            if controller(pod) not in kept:
+                yield "finish", pod["metadata"]["name"]
+    for uid, owner in kept.items():
+        if replicas(owner) and running[uid] == replicas(owner):
+            yield "scale", owner["metadata"]["name"], "0"
 
 
 def _start(server: Server, name: str) -> None:
@@ -229,13 +281,13 @@ def pod(name: str, size: int, *, priority: int = 0, group: str = "", managed: bo
     return {"metadata": {"name": name, "labels": labels}, "spec": template(size, priority=priority)}
 
 
-def job(name: str, count: int, size: int = 1, *, suspend: bool = False) -> Json:
-    """A tenant's Job, a gang of ``count``."""
+def job(name: str, count: int, size: int = 1, *, suspend: bool = False, gang: str = "all") -> Json:
+    """A tenant's Job of so many pods, ``gang`` of which start together."""
     return {
         "metadata": {
             "name": name,
             "labels": {names.QUEUE_LABEL: "q"},
-            "annotations": {names.MIN_MEMBER: "all"},
+            "annotations": {names.MIN_MEMBER: gang},
         },
         "spec": {
             "parallelism": count,
@@ -244,6 +296,20 @@ def job(name: str, count: int, size: int = 1, *, suspend: bool = False) -> Json:
             "template": {"spec": template(size)},
         },
         "status": {},
+    }
+
+
+def stateful_set(name: str, count: int, size: int = 1) -> Json:
+    """A tenant's StatefulSet, a gang of ``count``."""
+    return {
+        "metadata": {"name": name, "annotations": {names.MIN_MEMBER: "all"}},
+        "spec": {
+            "replicas": count,
+            "template": {
+                "metadata": {"labels": {names.QUEUE_LABEL: "q"}},
+                "spec": template(size, restartPolicy="Always"),
+            },
+        },
     }
 
 
@@ -310,6 +376,7 @@ def _tick(server: Server, at: str) -> None:
 
 _ACTS: dict[str, Callable[..., None]] = {
     "sync": _synced,
+    "keep": _kept,
     "collect": _collect,
     "start": _start,
     "remove": lambda server, name: server.delete(foreign.PODS, NS, name, "kubelet", grace=0),
@@ -323,6 +390,9 @@ _ACTS: dict[str, Callable[..., None]] = {
     ),
     "suspend": lambda server, name: _suspended(server, name, suspend=True),
     "resume": lambda server, name: _suspended(server, name, suspend=False),
+    "scale": lambda server, name, count: server.patch(
+        foreign.STATEFUL_SETS, NS, name, {"spec": {"replicas": int(count)}}, "user"
+    ),
     "requeue": lambda server, name: _annotated(server, foreign.POD_GROUPS, name, names.REQUEUE, "now"),
     "hold": lambda server, name: server.patch(foreign.POD_GROUPS, NS, name, {"spec": {"hold": True}}, "user"),
     "note-group": lambda server, name: _annotated(server, foreign.POD_GROUPS, name, "example.com/note", "x"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from queuectl.control.release import Release
-from tests.exploration.configurations import CONFIGURATIONS, KNOWN
+from tests.exploration.configurations import CONFIGURATIONS
 from tests.exploration.explorer import Explorer
 from tests.exploration.mutants import MUTANTS
 from tests.exploration.parts import Moved, Parts
@@ -16,7 +16,10 @@ from tests.exploration.process import Process, thaw
 from tests.exploration.search import explore
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+NARROW = ("lingering", "lingering extra", "claimed")  # small enough for all runs that there are
+
+
+@pytest.mark.parametrize("name", [name for name in CONFIGURATIONS if name not in NARROW])
 def test_no_run_with_one_departure_breaks_a_promise(name: str) -> None:
     """One thing held up, lost, killed or done by somebody else, at every moment; and the recovery from each."""
     result = explore(CONFIGURATIONS[name], departures=1)
@@ -25,11 +28,12 @@ def test_no_run_with_one_departure_breaks_a_promise(name: str) -> None:
     assert result.states > 1000
 
 
-@pytest.mark.parametrize("name", KNOWN)
-@pytest.mark.xfail(reason="known, and not closed yet: see what each says of itself")
-def test_what_is_known_not_to_hold(name: str) -> None:
-    """Whoever closes one moves it to the configurations."""
-    assert [fault.text for fault in explore(KNOWN[name]).faults] == []
+@pytest.mark.parametrize("name", NARROW)
+def test_no_run_at_all_breaks_a_promise(name: str) -> None:
+    """What takes several things at once to go wrong."""
+    result = explore(CONFIGURATIONS[name])
+    assert [fault.text for fault in result.faults] == []
+    assert result.exhausted
 
 
 @pytest.mark.parametrize("name", MUTANTS)

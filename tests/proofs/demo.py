@@ -200,7 +200,7 @@ async def exploration(proof: Proof) -> None:
     exhausted, spent = all(one.exhausted for one in results), sum(one.seconds for one in results)
     least = 1000 if proof.sample else 100_000
     proof.row(
-        "exploration of the release protocol: states; violations of P1–P4 and L1",
+        "exploration of the release protocol: states; violations of P1–P5, L1 and L3",
         f"{total:,} states in {spent:.0f} s{', exhausted' if exhausted else ''}; {faults} violations",
         f"≥ {least:,} or exhausted, ≤ 600 s; 0",
         (total >= least or exhausted) and spent <= 630 and faults == 0,
