@@ -17,7 +17,7 @@ from queuectl.contract.times import to_wire
 from queuectl.contract.v1alpha1 import API_VERSION, format_slots
 from queuectl.model.gangs import Place
 from queuectl.model.plan import Withdraw
-from queuectl.model.reasons import Misfit, remedy, sentence
+from queuectl.model.reasons import Misfit, Reason, remedy, sentence
 
 Body = dict[str, Any]
 
@@ -79,7 +79,13 @@ def void(uid: str, version: str, fence: int) -> Body:
     the version, so that no two such patches are alike: one that changes nothing would leave the version as it is.
     """
     note = json.dumps({"void": version}, separators=(",", ":"))
-    return {"metadata": {"uid": uid, "resourceVersion": version, "annotations": {names.FENCE: str(fence), names.RECORD: note}}}
+    return {
+        "metadata": {
+            "uid": uid,
+            "resourceVersion": version,
+            "annotations": {names.FENCE: str(fence), names.RECORD: note},
+        }
+    }
 
 
 def own_record(round_: int, fence: int, slot: int, node: str, decided_at: int) -> str:
@@ -292,8 +298,13 @@ def returned(group: Custom, fence: int, now: int, reason: str) -> Body:
 
 
 def reset(group: Custom, fence: int, now: int) -> Body:
-    """A waiting gang that somebody requeued by hand or edited: no back-off, no count, active again."""
-    requeue = {"count": 0, "notBefore": None, "reason": "Requested", "requested": _requested(group)}
+    """A waiting gang that somebody requeued by hand or edited: no back-off, no count, active again.
+
+    One that its user has suspended stays so: only its user's resume ends that.
+    """
+    before = ((group.status or {}).get("requeue") or {}).get("reason")
+    reason = before if before == Reason.SUSPENDED else "Requested"
+    requeue = {"count": 0, "notBefore": None, "reason": reason, "requested": _requested(group)}
     changes = {"Deactivated": (False, "Requested", "")}
     return _status(group, fence, {"conditions": conditions(group.status, changes, now), "requeue": requeue})
 

@@ -16,12 +16,13 @@ from msgspec.structs import replace
 from queuectl.contract import foreign
 from queuectl.contract.config import Configuration
 from queuectl.control.actuator import Actuator
+from queuectl.control.answers import is_stale_fence
 from queuectl.control.informer import Informer
 from queuectl.control.lease import Leadership, Terms
 from queuectl.control.metrics import Metrics
 from queuectl.control.notices import Blockers, QueueStatuses
 from queuectl.control.ports import Clock, Cluster, ClusterError, Refused
-from queuectl.control.release import Release, is_stale_fence
+from queuectl.control.release import Release
 from queuectl.control.source import KINDS, Source
 from queuectl.control.steps import Target, derive
 from queuectl.engine.engine import Engine
@@ -321,8 +322,8 @@ class Controller:
     def _write(self, wall: int, now: float) -> list[float]:
         """Offer every write that is called for; returns when (seconds from now) to look again."""
         fence, later = self.leadership.fence, []
-        for write in self.release.lost.voids(self.source, fence, self.release.due):
-            self.actuator.offer(write)
+        for void in self.release.lost.voids(self.source, fence, self.release.due):
+            self.actuator.offer(void)
         for owner, wanted in list(self.source.underived.items()):
             if (write := derive(self.source, owner, wanted)) is not None:
                 self.actuator.offer(write)

@@ -115,9 +115,8 @@ class Release:
     def next_writes(self, gang: str, fence: int, now: int, free: Callable[[Target], bool] = _any) -> Iterator[Write]:
         """Every write that the state of one gang calls for now, independent of each other.
 
-        ``now`` is wall-clock milliseconds, for the times shown in status and the age of
-        answers to dry runs. Releases of pods that are not ``free`` (on
-        their way, or to be left alone for now) are not even made.
+        ``now`` is wall-clock milliseconds, for the times shown in status and the age of answers to dry runs. Releases of
+        pods that are not ``free`` (on their way, or to be left alone for now) are not even made.
         """
         self._now = now
         group = self._view.groups.get(gang)
@@ -127,6 +126,8 @@ class Release:
         owner, status = self._view.owner(group), group.status or {}
         flags = translate.conditions(status)
         record = translate.record(status)
+        if gang in self.withdrawals and not _stands(self.withdrawals[gang], record):
+            del self.withdrawals[gang]
         if not (flags.get("Evicted") or gang in self.withdrawals):
             self.protected.pop(gang, None)  # given back, or not to be any more
         if flags.get("Finished"):
@@ -137,7 +138,7 @@ class Release:
             self.withdrawals.pop(gang, None)  # said, whatever became of the answer
             yield from self._give_back(group, owner, record, fence, now, free)
         elif record is not None and owner is not None and translate.own_suspend(group, owner):
-            self.withdrawals.pop(gang, None)  # its user takes it away already, and means it
+            # Its user takes it away already, and means it. Whoever resumes it in time is still answered what was asked before.
             if not muster.live(self._view, gang) and self._settled(gang, free):
                 body = patches.returned(group, fence, now, Reason.SUSPENDED.value)
                 yield on_group(Step.RETURN, group, body, record.round)
@@ -248,10 +249,8 @@ class Release:
     ) -> Iterator[Write]:
         """The engine gives the gang back: say so first. A waiting gang only gets its status cleared, when it asked for that."""
         gang = withdraw.gang
-        if record is None and withdraw.cause is Cause.REQUESTED:
+        if record is None:
             yield on_group(Step.RESET, group, patches.reset(group, fence, now))
-        elif record is None or record.round != withdraw.round:
-            del self.withdrawals[gang]  # of a round that is over
         elif (known := self._view.gang(gang)) is not None and known.give_back is GiveBack.EVICT and self._guarded(gang):
             yield ask_budgets(group, withdraw.round)
             yield from self._excuse(group, fence)
@@ -489,6 +488,11 @@ class Release:
 def _kind(tracked: Tracked) -> object:
     """Pods of one kind get the same answer from the API server: one namespace, equal in shape and likeness."""
     return tracked.namespace, tracked.member.shape, tracked.likeness
+
+
+def _stands(withdraw: Withdraw, record: Record | None) -> bool:
+    """Whether a withdrawal is of the round that is recorded; of a waiting gang a request by hand is answered too."""
+    return record.round == withdraw.round if record is not None else withdraw.cause is Cause.REQUESTED
 
 
 def _resumed(owner: Workload, of: Record | Write, gang: str) -> bool:

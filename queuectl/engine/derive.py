@@ -62,12 +62,14 @@ def charges(standing: Standing) -> dict[int | str, Charge]:
     """One charge for every live pod where it is, and for every slot of the record that no live pod holds."""
     target: dict[int | str, Charge] = {}
     for uid, member in standing.members.items():
+        if member.stage in (Stage.SUCCEEDED, Stage.FAILED):
+            standing.extras.pop(uid, None)
         if member.stage in LIVE and (node := member.node or member.pinned) is not None:
             slot = standing.slot_of.get(uid)
             target[uid if slot is None else slot] = Charge(node, member.shape)
+            standing.extras.pop(uid, None)  # the promise is kept: from here on the pod says itself where it is
             if slot is not None and standing.placed is not None:
                 standing.remember(uid)
-                standing.extras.pop(uid, None)
     if standing.gang is None or standing.gang.finished:
         return target
     filler = standing.filler()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+
 import pytest
 
 from queuectl.contract import foreign
@@ -40,7 +41,9 @@ def lose(tiny: Tiny, write: Write) -> None:
 def band(tiny: Tiny, count: int = 2) -> str:
     """A PodGroup and pods written by hand, admitted; its UID."""
     meta = {"name": "band", "namespace": "ns"}
-    uid: str = tiny.put(foreign.POD_GROUPS, {"metadata": meta, "spec": {"queue": "q", "minMember": count}})["metadata"]["uid"]
+    uid: str = tiny.put(foreign.POD_GROUPS, {"metadata": meta, "spec": {"queue": "q", "minMember": count}})["metadata"][
+        "uid"
+    ]
     for number in range(count):
         gated(tiny, f"p{number}", group="band")
     members = list(tiny.source.members[uid])
@@ -234,6 +237,7 @@ def test_a_group_of_one_whose_release_is_refused_after_one_was_lost(tiny: Tiny) 
     (failed,) = [change for change in tiny.changes if isinstance(change, WriteFailed)]
     assert (failed.gang, failed.misfit.reason) == (uid, Reason.PATCH_REJECTED)
     assert tiny.settle() == []
+    tiny.refusals.clear()
     assert isinstance(tiny._answer(lost), Conflict)
 
 

@@ -564,6 +564,32 @@ def test_a_job_that_its_user_suspends_while_evicted_is_on_its_way_stays_the_user
     assert tiny.settle() == [Step.RECORD, *[Step.RELEASE] * 3]
 
 
+def test_a_requeue_by_hand_resumes_nothing_that_its_user_suspended(tiny: Tiny) -> None:
+    """It is answered: back-off and count are gone. It stays suspended, and says so."""
+    pods = admitted(tiny)
+    tiny.settle()
+    suspend(tiny, suspended=True)
+    for pod in pods:
+        tiny.drop(foreign.PODS, "ns", pod["metadata"]["name"])
+    assert tiny.settle() == [Step.RETURN]
+    give_back(tiny, Cause.REQUESTED)
+    assert tiny.settle() == [Step.RESET]
+    gang = tiny.source.gang(tiny.group()["metadata"]["uid"])
+    assert gang is not None
+    assert ([m.reason for m in gang.blocked], gang.requeues) == ([Reason.SUSPENDED], 0)
+
+
+def test_a_requeue_that_its_users_suspend_overtook_is_answered_if_he_resumes_in_time(tiny: Tiny) -> None:
+    """Pods of the round still live, and the engine waits for the gang to be given back."""
+    admitted(tiny)
+    tiny.settle()
+    suspend(tiny, suspended=True)
+    give_back(tiny, Cause.REQUESTED)
+    assert tiny.settle() == []
+    suspend(tiny, suspended=False)
+    assert tiny.settle() == [Step.EVICTED, Step.SUSPEND]
+
+
 def test_a_job_that_was_queued_suspended_and_not_resumed_yet_is_no_users_own(tiny: Tiny) -> None:
     """It is given back between its record and our resume: it is taken over, and queued on."""
     admitted(tiny, suspend=True)

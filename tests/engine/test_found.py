@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from queuectl.model.gangs import Gang, Role, Stage
-from queuectl.model.plan import AdmitExtra
+from queuectl.model.plan import Admit, AdmitExtra
 from queuectl.model.resources import GPU
 from tests.engine.world import World, gang, node, pods, queue, shape
 
@@ -74,3 +74,28 @@ def test_a_rolling_gang_passes_its_slots_on() -> None:
         world.obey(world.decide())
         assert world.member(f"one-{rank}").stage is Stage.RELEASED
         assert used(world) == 2
+
+
+def test_an_extra_of_a_gang_that_ran_before_we_knew_it_frees_its_place_when_it_has_ended() -> None:
+    """Its PodGroup was deleted and made anew, so no record says how it came there; one pod runs, one more is released."""
+    one = gang("one", 1, maximum=2)
+    first = replace(pods(one, 1)[0], stage=Stage.RUNNING, node="n0")
+    world = World(node("n0", gpu=4), queue("q"), one, first, pods(one, 1, start=1))
+    plan = world.obey(world.decide())
+    assert [(a.member, a.round) for a in plan.actions if isinstance(a, AdmitExtra)] == [("one-1", 0)]
+    assert used(world) == 2
+    running(world, "one-1")
+    assert used(world) == 2
+    world.change("one-1", stage=Stage.SUCCEEDED)
+    assert used(world) == 1
+
+
+def test_an_extra_that_has_ended_before_it_was_seen_to_run_frees_its_place() -> None:
+    """It was released, ran and ended while the watch was cut off."""
+    one = gang("one", 1, maximum=2)
+    world = World(node("n0", gpu=4), queue("q"), one, pods(one, 2))
+    world.record(next(a for a in world.decide().actions if isinstance(a, Admit)))
+    world.decide()
+    assert used(world) == 2
+    world.change("one-1", stage=Stage.FAILED)
+    assert used(world) == 1

@@ -49,21 +49,21 @@ class Configuration(Struct, frozen=True):
     holds: tuple[str, ...] = ("answer", "request", "watch", "decision", "process", "cluster")
     standby: bool = False
     solo_priority: int = 0
+    solo_size: int = 2
 
 
-def _cluster(*namespaced: tuple[Kind, Json]) -> list[tuple[Kind, str, Json]]:
+def _cluster(*namespaced: tuple[Kind, Json], sizes: tuple[int, ...] = (2, 1)) -> list[tuple[Kind, str, Json]]:
     limit = {"resources": [{"name": GPU, "limit": 3}]}
     return [
-        (foreign.NODES, "", node("n0", 2)),
-        (foreign.NODES, "", node("n1", 1)),
+        *((foreign.NODES, "", node(f"n{number}", size)) for number, size in enumerate(sizes)),
         (foreign.QUEUES, "", {"metadata": {"name": "q"}, "spec": limit}),
         (foreign.LEASES, NAMESPACE, {"metadata": {"name": LEASE}, "spec": {"leaseTransitions": 1}}),
         *((kind, NS, body) for kind, body in namespaced),
     ]
 
 
-def _job(*, suspend: bool = False, gang: str = "all") -> tuple[Kind, Json]:
-    return foreign.JOBS, job("train", 2, suspend=suspend, gang=gang)
+def _job(count: int = 2, *, suspend: bool = False, gang: str = "all") -> tuple[Kind, Json]:
+    return foreign.JOBS, job("train", count, suspend=suspend, gang=gang)
 
 
 _SOLO = foreign.PODS, pod("solo", 2)
@@ -177,10 +177,11 @@ CONFIGURATIONS = {
         ),
         Configuration(
             "lingering extra",
-            "a Job whose pods start one by one; its PodGroup is deleted while a release of one is on its way, or lingers",
-            _cluster(_job(gang="1")),
-            {"timeout": 1, "delete-group": 1, "arrive": 1},
-            holds=("request",),
+            "a Job whose pods start one by one; its PodGroup is deleted while releases of two of them linger",
+            _cluster(_job(3, gang="1"), sizes=(3,)),
+            {"timeout": 2, "delete-group": 1, "arrive": 1},
+            holds=(),
+            solo_size=1,
         ),
         Configuration(
             "claimed",
@@ -192,10 +193,11 @@ CONFIGURATIONS = {
     )
 }
 
+
 def disturbances(configuration: Configuration, state: Snapshot, left: set[str]) -> Iterator[Action]:
     """What people may do to the cluster now, of those disturbances that are left."""
     if "arrive" in left and "pods/solo" not in state.born:
-        yield "arrive", "solo", "2", str(configuration.solo_priority)
+        yield "arrive", "solo", str(configuration.solo_size), str(configuration.solo_priority)
     if "collect" in left and orphaned(state):
         yield ("collect",)
     for body in state.all("jobs"):

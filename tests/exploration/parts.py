@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from msgspec import convert, json
+from msgspec import json
 
 from queuectl.contract.foreign import BUDGETS, PODS, Kind
 from queuectl.control import ports
@@ -121,7 +121,10 @@ class Parts:
             return said
         if kind is BUDGETS:
             lists = json.decode(said)
-            return {one.plural: [convert(body, one.type) for body in lists[one.plural]] for one in (BUDGETS, PODS)}
+            return {
+                one.plural: [json.decode(json.encode(body), type=one.type) for body in lists[one.plural]]
+                for one in (BUDGETS, PODS)
+            }
         return json.decode(said, type=kind.type)
 
     def failed(self, answer: int) -> bool:
@@ -178,7 +181,11 @@ class Parts:
                 done = {kind.plural: self._server.list(kind, write.namespace) for kind in (BUDGETS, PODS)}
             elif write.step is Step.EVICT:
                 done = self._server.get(write.kind, write.namespace, write.name)
-                run(EmbeddedCluster(self._server, USER).evict(write.namespace, write.name, write.body["metadata"]["uid"]))
+                run(
+                    EmbeddedCluster(self._server, USER).evict(
+                        write.namespace, write.name, write.body["metadata"]["uid"]
+                    )
+                )
             else:
                 done = self._server.patch(
                     write.kind,

@@ -62,7 +62,9 @@ def _own(pod: Json) -> Json | None:
 
 
 def _rank(pod: Json) -> int | None:
-    text = (pod["metadata"].get("annotations") or {}).get(names.COMPLETION_INDEX) or _label(pod, names.POD_INDEX) or None
+    text = (
+        (pod["metadata"].get("annotations") or {}).get(names.COMPLETION_INDEX) or _label(pod, names.POD_INDEX) or None
+    )
     return int(text) if text is not None else None
 
 
@@ -93,7 +95,9 @@ def charged(state: Snapshot) -> tuple[Counter[str], Counter[str]]:
         owner = _owned(state, group)
         recorded = slots(_admission(group)) if not _over(group, owner, members) else {}
         if owner is not None and "replicas" in owner["spec"]:
-            recorded = {slot: at for slot, at in recorded.items() if slot < replicas(owner)}  # scaled down: free at once
+            recorded = {
+                slot: at for slot, at in recorded.items() if slot < replicas(owner)
+            }  # scaled down: free at once
         size = max((gpus(pod["spec"]) for pod in members), default=_template(owner))
         for pod in members:
             taken.add(pod["metadata"]["uid"])

@@ -159,9 +159,7 @@ def replicas(owner: Json) -> int:
 def keep(state: Snapshot, owner: Json) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Pods that its controller deletes now (beyond its replicas, or ended), and those that it makes, by name."""
     name = owner["metadata"]["name"]
-    pods = {
-        pod["metadata"]["name"]: pod for pod in state.all("pods") if controller(pod) == owner["metadata"]["uid"]
-    }
+    pods = {pod["metadata"]["name"]: pod for pod in state.all("pods") if controller(pod) == owner["metadata"]["uid"]}
     wanted = [f"{name}-{index}" for index in range(replicas(owner))]
     delete = tuple(one for one, pod in pods.items() if not leaving(pod) and (ended(pod) or one not in wanted))
     return delete, tuple(one for one in wanted if state.get("pods", one) is None)
@@ -175,7 +173,13 @@ def _kept(server: Server, name: str) -> None:
         server.delete(foreign.PODS, NS, pod, "statefulset-controller")
     for pod in make:
         labels = {**template["metadata"]["labels"], names.POD_INDEX: pod.rpartition("-")[2]}
-        reference = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name, "uid": meta["uid"], "controller": True}
+        reference = {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "name": name,
+            "uid": meta["uid"],
+            "controller": True,
+        }
         body = {"metadata": {"name": pod, "labels": labels, "ownerReferences": [reference]}, "spec": template["spec"]}
         server.create(foreign.PODS, NS, body, "statefulset-controller")
 

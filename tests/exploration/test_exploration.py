@@ -15,7 +15,6 @@ from tests.exploration.parts import Moved, Parts
 from tests.exploration.process import Process, thaw
 from tests.exploration.search import explore
 
-
 NARROW = ("lingering", "lingering extra", "claimed")  # small enough for all runs that there are
 
 
@@ -61,6 +60,18 @@ STORIES = {
         "the API server carries out RELEASE solo to n0 of controller 2",
         "request 1 RECORD job-train-b96ba: goes on",
         "the API server carries out RECORD job-train-b96ba (0 on n0, 1 on n0) of controller 1",
+    ],
+    "without the eviction's UID": [
+        "the connection is reset under EVICT web-1 of controller 1",
+        "the API server carries out EVICT web-1 of controller 1",
+        "the API server carries out RETURN statefulset-web-a9bff of controller 1",
+        "late, the API server carries out EVICT web-1",
+    ],
+    "without making lost releases void": [
+        "the connection is reset under RELEASE band-1 to n0 of controller 1",
+        "delete-group band",
+        "the API server carries out RELEASE solo to n0 of controller 1",
+        "late, the API server carries out RELEASE band-1 to n0",
     ],
 }
 """Steps that the way to a fault must show, in this order."""
