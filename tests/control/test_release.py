@@ -579,7 +579,7 @@ def test_a_requeue_by_hand_resumes_nothing_that_its_user_suspended(tiny: Tiny) -
     assert ([m.reason for m in gang.blocked], gang.requeues) == ([Reason.SUSPENDED], 0)
 
 
-def test_a_requeue_that_its_users_suspend_overtook_is_answered_if_he_resumes_in_time(tiny: Tiny) -> None:
+def test_a_requeue_that_its_users_suspend_overtook_is_answered_if_they_resume_in_time(tiny: Tiny) -> None:
     """Pods of the round still live, and the engine waits for the gang to be given back."""
     admitted(tiny)
     tiny.settle()
