@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import pytest
 
 from tests.control.troupe import Scene, scene
-from tests.proofs.stage import QUEUE_LABEL, Stage
+from tests.proofs.stage import QUEUE_LABEL, Stage, sets
 from tests.rig.audit import evictions
 from tests.rig.client import eventually
 from tests.rig.objects import Object, pod_spec
@@ -39,23 +36,6 @@ def service(kind: str, name: str, queue: str, count: int, *, gang: str, **spec: 
     }
 
 
-def path(play: Scene, plural: str, group: str = "apps") -> str:
-    """URL path of the namespace's sets."""
-    return f"/apis/{group}/v1/namespaces/{play.namespace}/{plural}"
-
-
-@asynccontextmanager
-async def services(stage: Stage) -> AsyncIterator[Scene]:
-    """A scene whose sets are deleted before it ends: they would make their pods again and again."""
-    async with scene(stage, 2) as play:
-        try:
-            yield play
-        finally:
-            for plural in ("deployments", "statefulsets"):
-                await play.admin.delete(path(play, plural), {"propagationPolicy": "Background"})
-            await play.run(0)
-
-
 async def requeue(play: Scene, name: str) -> None:
     """What ``queuectl requeue gang`` writes."""
     meta = (await play.group(name))["metadata"]
@@ -73,10 +53,11 @@ async def test_a_gang_goes_by_eviction_when_its_budget_lets_it_and_a_killed_lead
     stage: Stage,
 ) -> None:
     """All four or none: a budget holds all of them; without it each is evicted once, and the next round runs."""
-    async with services(stage) as play:
-        sets, budgets = path(play, "statefulsets"), path(play, "poddisruptionbudgets", "policy")
+    async with scene(stage, 2) as play:
+        webs = sets(play.namespace, "statefulsets")
+        budgets = f"/apis/policy/v1/namespaces/{play.namespace}/poddisruptionbudgets"
         body = service("StatefulSet", "web", play.namespace, 4, gang="all", podManagementPolicy="Parallel")
-        await play.tenant.create(sets, body)
+        await play.tenant.create(webs, body)
         await play.run(4, "web")
         await play.status("web", lambda s: s.get("startedAt"))
         first = await uids(play, "web")
@@ -103,19 +84,20 @@ async def test_a_gang_goes_by_eviction_when_its_budget_lets_it_and_a_killed_lead
 
 async def test_pods_in_order_and_a_deployment_one_by_one(stage: Stage) -> None:
     """An ordered StatefulSet's places are all kept from the first pod on; a Deployment's new revision is a new gang."""
-    async with services(stage) as play:
+    async with scene(stage, 2) as play:
         await play.tenant.create(
-            path(play, "statefulsets"), service("StatefulSet", "db", play.namespace, 5, gang="all")
+            sets(play.namespace, "statefulsets"), service("StatefulSet", "db", play.namespace, 5, gang="all")
         )
         kept = (await play.status("db", lambda s: s.get("admission")))["admission"]["assignments"]
         await play.run(5, "db")
         await play.settled(5)
         assert (await play.group("db"))["status"]["admission"]["assignments"] == kept
-        await play.tenant.create(path(play, "deployments"), service("Deployment", "api", play.namespace, 2, gang="1"))
+        deployments = sets(play.namespace, "deployments")
+        await play.tenant.create(deployments, service("Deployment", "api", play.namespace, 2, gang="1"))
         before = set(await play.run(2, "api"))
         await play.settled(7)
         template = {"spec": {"template": {"metadata": {"annotations": {"example.com/revision": "2"}}}}}
-        await play.tenant.patch(f"{path(play, 'deployments')}/api", template)
+        await play.tenant.patch(f"{deployments}/api", template)
 
         async def rolled() -> bool:
             now = set(await play.on_nodes("api"))
@@ -125,6 +107,6 @@ async def test_pods_in_order_and_a_deployment_one_by_one(stage: Stage) -> None:
 
         await eventually(rolled, 60, "the new revision")
         await play.settled(7)
-        await play.tenant.patch(f"{path(play, 'statefulsets')}/db", {"spec": {"replicas": 0}})
+        await play.tenant.patch(f"{sets(play.namespace, 'statefulsets')}/db", {"spec": {"replicas": 0}})
         await play.settled(2, 60)
         await play.status("db", lambda s: s.get("admission") is None)

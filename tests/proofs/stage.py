@@ -31,6 +31,7 @@ USER = "queuectl"  # the controller's account on this control plane
 NAMESPACE = "queuectl-system"
 QUEUES = "/apis/queuectl.io/v1alpha1/queues"
 QUEUE_LABEL = "queuectl.io/queue"
+SETS = ("deployments", "replicasets", "statefulsets")  # a Deployment first: it would make its ReplicaSet anew
 
 
 def groups(namespace: str) -> str:
@@ -41,6 +42,11 @@ def groups(namespace: str) -> str:
 def jobs(namespace: str) -> str:
     """Path of a namespace's Jobs."""
     return f"/apis/batch/v1/namespaces/{namespace}/jobs"
+
+
+def sets(namespace: str, plural: str) -> str:
+    """Path of what keeps pods alive in a namespace: one of ``SETS``."""
+    return f"/apis/apps/v1/namespaces/{namespace}/{plural}"
 
 
 def pods(namespace: str) -> str:
@@ -208,11 +214,13 @@ class Stage:
             try:
                 yield namespace
             finally:
-                for path in (jobs(namespace), groups(namespace)):
+                owners = (jobs(namespace), *(sets(namespace, plural) for plural in SETS))
+                for path in (*owners, groups(namespace)):
                     await self.admin.delete(path, {"propagationPolicy": "Background"})
-                await self.admin.delete(pods(namespace), {"gracePeriodSeconds": 0})
 
                 async def empty() -> bool:
+                    # Each time: a controller that has not heard yet that its set is gone makes one more.
+                    await self.admin.delete(pods(namespace), {"gracePeriodSeconds": 0})
                     return not await self.admin.list(pods(namespace)) and not await self.admin.list(groups(namespace))
 
                 await eventually(empty, 60, f"namespace {namespace} to be empty")
