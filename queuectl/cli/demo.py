@@ -68,7 +68,7 @@ class Result(Report, kw_only=True):
 @click.option(
     "--trace",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Play a job trace instead (see `queuectl replay`).",
+    help="Play a job trace instead (formats: `queuectl replay`); a job of n GPUs is n pods of one GPU each.",
 )
 @click.option("--listen", default=f"{HOST}:{PORT}", metavar="HOST:PORT", help=f"[default: {HOST}:{PORT}]")
 @click.option(

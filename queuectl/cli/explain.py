@@ -30,7 +30,7 @@ def command(
 ) -> None:
     r"""Say why a gang waits and what would free it, or where it runs.
 
-    NAME is the PodGroup's, its Job's, or a pod's.
+    NAME is the PodGroup's, its owner's (a Job, JobSet, Deployment, StatefulSet …), or a pod's.
 
     \b
     queuectl explain gang train

@@ -21,7 +21,9 @@ _KINDS = {
     **dict.fromkeys(("gangs", "gang", "podgroups", "podgroup", f"podgroups.{GROUP}", f"podgroup.{GROUP}"), GANGS),
     **dict.fromkeys(("nodes", "node", "no"), NODES),
 }
-_OWNERS = ("job", "jobs", "jobs.batch", "job.batch", "pod", "pods")  # a gang may be named by these too
+# What a gang may be named by, too: what makes its pods, and what makes that. With or without their API group.
+_MAKERS = ("pod", "job", "cronjob", "jobset", "replicaset", "deployment", "statefulset", "leaderworkerset")
+_SHORT = ("po", "cj", "rs", "deploy", "sts", "lws")
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -54,13 +56,13 @@ def cluster(command: Command) -> Command:
 
 
 def targets(arguments: tuple[str, ...], known: tuple[str, ...] = (QUEUES, GANGS, NODES)) -> tuple[str, list[str]]:
-    """``gang train``, ``gang/train``, ``gangs a b``, ``podgroup.queuectl.io/x``, ``job/train`` → (gangs, names).
+    """``gang train``, ``gang/train``, ``gangs a b``, ``podgroup.queuectl.io/x``, ``job/train``, ``sts web`` → (gangs, names).
 
     Raises Usage.
     """
     first, slash, name = arguments[0].partition("/")
     kind = _KINDS.get(first.lower())
-    if kind is None and first.lower() in _OWNERS and (slash or len(arguments) > 1):
+    if kind is None and _maker(first) and (slash or len(arguments) > 1):
         kind = GANGS
     if kind not in known:
         raise Usage(f'"{first}" is none of {", ".join(known)}')
@@ -69,6 +71,12 @@ def targets(arguments: tuple[str, ...], known: tuple[str, ...] = (QUEUES, GANGS,
     if len(arguments) > 1 or not name:
         raise Usage(f"{' '.join(arguments)}: write either KIND NAME or KIND/NAME")
     return kind, [name]
+
+
+def _maker(kind: str) -> bool:
+    """Whether gangs may be named by something of this kind: ``job``, ``Jobs``, ``statefulset.apps``."""
+    word = kind.lower().partition(".")[0]
+    return word in _SHORT or word.removesuffix("s") in _MAKERS
 
 
 def one(arguments: tuple[str, ...], known: tuple[str, ...] = (QUEUES, GANGS, NODES)) -> tuple[str, str]:

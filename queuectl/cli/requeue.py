@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import click
@@ -10,8 +11,9 @@ import click
 from queuectl.cli import options, render
 from queuectl.cli.options import GANGS
 from queuectl.cli.problems import Problem
-from queuectl.contract.foreign import GROUP, POD_GROUPS, PODS, Custom
-from queuectl.contract.names import REQUEUE
+from queuectl.contract import owners
+from queuectl.contract.foreign import GROUP, POD_GROUPS, PODS, Custom, Meta, Pod
+from queuectl.contract.names import POD_GROUP_LABEL, REQUEUE
 from queuectl.contract.times import to_wire
 from queuectl.control.ports import Cluster, ClusterError, NotFound
 from queuectl.drivers.kube.cluster import KubeCluster
@@ -26,12 +28,13 @@ from queuectl.serve.forms import nearest
 def command(what: tuple[str, ...], namespace: str | None, kubeconfig: str | None, context: str | None) -> None:
     r"""Ask for another try: give the gang back, or end its back-off.
 
-    NAME is the PodGroup's or its Job's. A gang that runs is given back whole and queued anew; one that waits for its
-    back-off, or was deactivated, is tried at once. It takes the right to patch podgroups.queuectl.io in the namespace
-    (role queuectl-edit, part of edit and admin).
+    NAME is the PodGroup's, its owner's (a Job, StatefulSet …), or a pod's. A gang that runs is given back whole and
+    queued anew; one that waits for its back-off, or was deactivated, is tried at once. It takes the right to patch
+    podgroups.queuectl.io in the namespace (role queuectl-edit, part of edit and admin).
 
     \b
     queuectl requeue gang train
+    queuectl requeue statefulset/web -n search
     """
     _, name = options.one(what, (GANGS,))
     space = options.namespace_of(namespace, kubeconfig, context)
@@ -54,7 +57,10 @@ async def _requeue(kubeconfig: str | None, context: str | None, namespace: str, 
 
 
 async def find(cluster: Cluster, namespace: str, name: str) -> Custom:
-    """The PodGroup of this name, or of an owner of this name (the youngest). Raises Problem or ClusterError."""
+    """The PodGroup of this name, of an owner of this name (the youngest), or of a pod. Raises Problem or ClusterError.
+
+    Owners are those that the PodGroup names, and what owns these.
+    """
     try:
         found: Custom = await cluster.get(POD_GROUPS, namespace, name)
     except NotFound:
@@ -62,23 +68,67 @@ async def find(cluster: Cluster, namespace: str, name: str) -> Custom:
     else:
         return found
     owned = [group for group in groups if any(owner.name == name for owner in group.metadata.owner_references)]
-    if owned:
+    if owned := owned or await _made_for(cluster, namespace, name, groups):
         return max(owned, key=lambda group: (group.metadata.creation_timestamp, group.metadata.uid))
     try:
-        await cluster.get(PODS, namespace, name)
+        pod: Pod = await cluster.get(PODS, namespace, name)
     except ClusterError:
         pass
     else:
-        raise Problem(
-            f'"{name}" is a pod on its own, without a PodGroup: it cannot be requeued',
-            f"Delete it and create it again, or make it a Job: kubectl -n {namespace} delete pod {name}",
-        )
+        return await _of_pod(cluster, pod, groups)
     known = {group.metadata.name for group in groups}
     known |= {owner.name for group in groups for owner in group.metadata.owner_references}
     alike = nearest(name, known)
     raise Problem(
-        f'no PodGroup or Job "{name}" in namespace "{namespace}"', f"nearest: {', '.join(alike)}" if alike else ""
+        f'gang "{name}" not found in namespace "{namespace}"', f"nearest: {', '.join(alike)}" if alike else ""
     )
+
+
+async def _made_for(cluster: Cluster, namespace: str, name: str, groups: Sequence[Custom]) -> list[Custom]:
+    """PodGroups of owners that something of this name owns in turn: a Deployment's ReplicaSets, a CronJob's Jobs."""
+    made: set[str] = set()
+    for row in owners.OWNERS.values():
+        try:
+            listed = await cluster.list(row.kind, namespace)
+        except ClusterError:
+            continue  # a kind that the cluster does not know, or that this user may not read
+        made |= {one.metadata.uid for one in listed if any(it.name == name for it in one.metadata.owner_references)}
+    return [group for group in groups if any(owner.uid in made for owner in group.metadata.owner_references)]
+
+
+async def _of_pod(cluster: Cluster, pod: Pod, groups: Sequence[Custom]) -> Custom:
+    """The PodGroup that a pod belongs to: the one that its label names, else that of its owner or of that one's owner."""
+    meta = pod.metadata
+    label = (meta.labels or {}).get(POD_GROUP_LABEL)
+    makers = set() if label else await _makers(cluster, meta)
+    for group in groups:
+        if group.metadata.name == label or any(owner.uid in makers for owner in group.metadata.owner_references):
+            return group
+    if label or makers:
+        raise Problem(
+            f'"{meta.name}" is a pod of {label or next(o.name for o in meta.owner_references)}, which has no PodGroup',
+            f"Does the controller run, and does the pod have a queue? queuectl explain gang {meta.name} -n {meta.namespace}",
+        )
+    raise Problem(
+        f'"{meta.name}" is a pod on its own, without a PodGroup: it cannot be requeued',
+        f"Delete it and create it again, or make it a Job: kubectl -n {meta.namespace} delete pod {meta.name}",
+    )
+
+
+async def _makers(cluster: Cluster, meta: Meta) -> set[str]:
+    """UIDs of the owners of an object that make gangs, and of their own owners."""
+    found = set()
+    for reference in meta.owner_references:
+        row = owners.OWNERS.get((reference.api_version, reference.kind))
+        if row is None:
+            continue
+        found.add(reference.uid)
+        try:
+            owner = await cluster.get(row.kind, meta.namespace, reference.name)
+        except ClusterError:
+            continue  # it is gone, or may not be read: what it is owned by stays unknown
+        found |= {above.uid for above in owner.metadata.owner_references}
+    return found
 
 
 def words(problem: ClusterError, namespace: str) -> tuple[str, str]:
