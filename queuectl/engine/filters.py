@@ -52,7 +52,10 @@ class Filters:
         return mask
 
     def causes(self, shape: Shape) -> tuple[Misfit, ...]:
-        """Why nodes are out for this shape, with counts: each selector key, the affinity, each taint, health."""
+        """Why nodes are out for this shape, with counts: each selector key, the affinity, each taint, health.
+
+        A node may be out for several causes, which must all go; each cause is told once.
+        """
         self._catch_up()
         total = len(self._fleet.tree.nodes)
         found: list[Misfit] = []
@@ -66,15 +69,17 @@ class Filters:
         for key in sorted({one.key for term in shape.affinity or () for one in (*term.expressions, *term.fields)}):
             out(Reason.NODE_SELECTOR_MISMATCH, ~self._affine(shape.affinity), key)
             break  # terms are alternatives: the nodes are out once, not once a key
+        cordoned, usable = self._fleet.cordoned, self._fleet.usable
         by_taint: dict[str, Flags] = {}
         for taints, rows in self._tainted().items():
-            if (taint := _refusing(taints, shape.tolerations, ever=False)) is not None:
-                by_taint[taint.key] = by_taint.get(taint.key, False) | rows
+            # The taints that come with a cordon or with silence are told as that, and once.
+            for part, ill in ((rows & usable, False), (rows & ~usable, True)):
+                if (taint := _refusing(taints, shape.tolerations, ever=ill)) is not None:
+                    by_taint[taint.key] = by_taint.get(taint.key, False) | part
         for key, rows in sorted(by_taint.items()):
             out(Reason.TAINT_NOT_TOLERATED, rows, key)
-        cordoned = self._fleet.cordoned
         out(Reason.NODE_UNHEALTHY, cordoned, "cordoned")
-        out(Reason.NODE_UNHEALTHY, ~self._fleet.usable & ~cordoned, "not ready")
+        out(Reason.NODE_UNHEALTHY, ~usable & ~cordoned, "not ready")
         return tuple(found)
 
     def _catch_up(self) -> None:

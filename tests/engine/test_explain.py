@@ -19,6 +19,7 @@ from queuectl.model.reasons import (
     sentence,
 )
 from queuectl.model.resources import GPU
+from queuectl.model.topology import Taint
 from tests.engine.world import World, gang, node, pods, queue, shape
 
 
@@ -128,6 +129,25 @@ def test_nodes_that_are_out_are_counted_by_cause() -> None:
     assert Misfit(Reason.NODE_SELECTOR_MISMATCH, NodesEvidence(4, 4, "disk")) in found
     assert Misfit(Reason.NODE_UNHEALTHY, NodesEvidence(1, 4, "cordoned")) in found
     assert Misfit(Reason.NODE_UNHEALTHY, NodesEvidence(1, 4, "not ready")) in found
+
+
+def test_an_unusable_node_is_told_once() -> None:
+    """Kubernetes taints what is cordoned or silent, and that is no cause of its own; a taint that somebody set is one."""
+    own = Taint("team", "infra", "NoSchedule")
+    world = racks()
+    cordoned = (Taint("node.kubernetes.io/unschedulable", "", "NoSchedule"), own)
+    silent = tuple(Taint("node.kubernetes.io/unreachable", "", effect) for effect in ("NoExecute", "NoSchedule"))
+    pressed = (Taint("node.kubernetes.io/disk-pressure", "", "NoSchedule"),)
+    world.add(node("r0", rack="r", zone="z", cordoned=True, taints=cordoned))
+    world.add(node("r1", rack="r", zone="z", ready=False, taints=silent))
+    world.add(node("s0", rack="s", zone="z", taints=pressed))
+    world.add(gang("g", 4, each=shape(8)))
+    assert [one for one in world.engine.explain("g") if isinstance(one.evidence, NodesEvidence)] == [
+        Misfit(Reason.TAINT_NOT_TOLERATED, NodesEvidence(1, 4, "node.kubernetes.io/disk-pressure")),
+        Misfit(Reason.TAINT_NOT_TOLERATED, NodesEvidence(1, 4, "team")),
+        Misfit(Reason.NODE_UNHEALTHY, NodesEvidence(1, 4, "cordoned")),
+        Misfit(Reason.NODE_UNHEALTHY, NodesEvidence(1, 4, "not ready")),
+    ]
 
 
 def test_a_node_outside_a_level_hosts_only_gangs_that_do_not_ask_for_it() -> None:
