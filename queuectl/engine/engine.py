@@ -8,6 +8,7 @@ that finds nothing changed costs microseconds. The plan depends on the facts, no
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 
 from queuectl.engine import deadlines, view
 from queuectl.engine.asks import core_request, extra_requests, extra_slots, places
@@ -32,13 +33,14 @@ _ADMITTED = (Phase.RECORDED, Phase.RELEASED, Phase.BOUND, Phase.RUNNING)
 
 
 class Engine:
-    """The controller's judgement: pure, synchronous, deterministic. Nothing but these five methods is public."""
+    """The controller's judgement: pure, synchronous, deterministic. Nothing but these six methods is public."""
 
     def __init__(self, settings: Settings = Settings()) -> None:  # noqa: B008  (frozen)
         self._settings = settings
         self._state = State()
         self._placement = Placement(self._state)
         self._turns = Turns(self._state.branches)
+        self._snapshots = view.Snapshots(self._state, self._said)
         self._backlog = Backlog(self._state, self._placement, self._turns)
         self._now = 0
         self._timers: list[tuple[int, str]] = []  # (due, gang); stale entries are skipped
@@ -93,17 +95,17 @@ class Engine:
         return by_dominance(tuple(dict.fromkeys((*found, *_bypassed(standing))))) or (_behind(standing),)
 
     def view(self) -> view.View:
-        """A frozen copy of everything, for people. O(everything)."""
+        """A frozen copy of everything, for people. O(gangs + queues + nodes), and O(members) of gangs changed since the last."""
         self._catch_up()
         position: dict[str, int] = {}
         for line in self._turns.lines.values():
             position |= view.positions(list(line.offers()))
-        gangs = tuple(
-            view.gang_view(standing, self._said(standing), position.get(uid, 0))
-            for uid, standing in sorted(self._state.gangs.items())
-            if standing.gang is not None
-        )
-        return view.View(view.queue_views(self._state), gangs, view.node_views(self._state))
+        return view.View(view.queue_views(self._state), self._snapshots.gangs(position), self._snapshots.nodes())
+
+    def prepare(self) -> Iterator[None]:
+        """Most of the work of the next ``view``, in steps of a fraction of a millisecond. Facts may come between them."""
+        self._catch_up()
+        yield from self._snapshots.prepare()
 
     def queues(self) -> tuple[QueueView, ...]:
         """The queues of ``view`` alone. O(queues): cheap enough to be read every few seconds, however many gangs there are."""
@@ -211,6 +213,7 @@ class Engine:
             actions += renew(standing, self._state, self._placement, self._settings, self._now)
             if standing.stuck or standing.uid in self._stuck:
                 self._review(standing.uid)
+                self._told.add(standing.uid)
             (self._stuck.add if standing.stuck else self._stuck.discard)(standing.uid)
         return actions
 
@@ -278,7 +281,7 @@ class Engine:
     def _said(self, standing: Standing) -> tuple[Misfit, ...]:
         """What is known against a gang without asking placement again."""
         if not standing.waiting:
-            return tuple(dict.fromkeys((*standing.notes, *standing.delays, *_bypassed(standing))))
+            return tuple(dict.fromkeys((*_torn(standing), *standing.notes, *standing.delays, *_bypassed(standing))))
         found = [*standing.blockers, *_bypassed(standing)]
         for batch in self._backlog.offers(standing.uid):
             found += batch.misfits if batch.parked else ()
@@ -287,6 +290,16 @@ class Engine:
 
 def _behind(standing: Standing) -> Misfit:
     return Misfit(Reason.BEHIND_IN_QUEUE, QueueEvidence(standing.gang.queue if standing.gang else ""))
+
+
+def _torn(standing: Standing) -> tuple[Misfit, ...]:
+    """Members of a recorded gang that have no place now, unless that is noted already, or it is given back for that."""
+    noted = any(misfit.reason is Reason.TORN for misfit in standing.notes)
+    if not standing.stuck or noted or standing.withdrawn or standing.phase is Phase.ASSUMED:
+        return ()
+    names = sorted(member.name for slot, member in standing.filler().items() if slot in standing.stuck)
+    who = f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
+    return (Misfit(Reason.TORN, TextEvidence(f"no place now for {who}")),) if names else ()
 
 
 def _bypassed(standing: Standing) -> tuple[Misfit, ...]:

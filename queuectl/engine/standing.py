@@ -103,6 +103,7 @@ class Standing(Struct, kw_only=True):
     closed: frozenset[int] = frozenset()  # slots whose member has succeeded
     phase: Phase = Phase.PENDING
     counted: tuple[str, Phase, Amounts] | None = None  # as what it counts in its queue: phase, and what it waits for
+    edition: int = 0  # grows whenever something of it may be seen otherwise
     blockers: tuple[Misfit, ...] = ()  # why it is not even tried
     notes: tuple[Misfit, ...] = ()  # what is to be said of a gang that is not waiting
     said: frozenset[str] = frozenset()  # the reasons named in the last Refuse
@@ -120,6 +121,12 @@ class Standing(Struct, kw_only=True):
     def waiting(self) -> bool:
         """Whether the gang needs an admission."""
         return self.gang is not None and self.phase is Phase.PENDING
+
+    @property
+    def well(self) -> bool:
+        """Whether it has its admission, and there is nothing to tell of it."""
+        placed = self.placed is not None and self.phase is not Phase.PENDING
+        return placed and not (self.notes or self.delays or self.stuck)
 
     def news(self) -> None:
         """Something about the gang has changed, so what failed for good may work now."""

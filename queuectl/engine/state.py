@@ -171,6 +171,7 @@ class State:
             standing.shed |= {place.slot for place in standing.placed.places if place.slot >= slots}
         self._recharge(standing, charges(standing))
         standing.phase = phase(standing)
+        standing.edition += 1
         self._count(standing)
 
     def _recharge(self, standing: Standing, target: dict[int | str, Charge]) -> None:
@@ -203,6 +204,7 @@ class State:
 
     def promise(self, standing: Standing, uid: str, slot: int, node: str) -> None:
         """Move the slot of a gated member to a node, or put it there first. O(resources): nothing else changes by it."""
+        standing.edition += 1
         standing.extras[uid] = Extra(slot, node)
         standing.told.add(uid)
         charge, old = Charge(node, standing.members[uid].shape), standing.charges.get(slot)

@@ -173,7 +173,7 @@ _TEXT = {
     Reason.UNMODELLED: "a required constraint is not modelled",
     Reason.NOT_BINDING: "released but not bound",
     Reason.NOT_STARTING: "bound but not started",
-    Reason.TORN: "only part of the gang could be placed",
+    Reason.TORN: "not all of the gang could be placed",
     Reason.BYPASSED_GATE: "started without our admission",
     Reason.NOT_REQUEUEABLE: "its owner cannot be given back",
     Reason.VICTIM_PROTECTED: "to be given back, but protected from eviction",
@@ -256,6 +256,7 @@ _REMEDY = {
     Reason.TAINT_NOT_TOLERATED: "add a toleration, or remove the taint",
     Reason.NODE_UNHEALTHY: "uncordon or repair the nodes",
     Reason.NOT_REQUEUEABLE: "delete the pods by hand",
+    Reason.TORN: "make room for these pods; else the gang is given back, if its owner can take it back",
     Reason.VICTIM_PROTECTED: "raise what the budget allows, or scale the owner to 0 and back",
 }
 

@@ -146,8 +146,8 @@ def test_a_member_without_a_node_to_go_to_is_given_back_in_time() -> None:
     story = world(one := gang("g", 2, each=shape(4)))
     story.obey(story.decide())
     story.add(node("n", cordoned=True), pods(one))
-    assert told(story.decide()) == []
-    assert told(story.decide(after=60)) == ["withdraw g NodeLost"]
+    assert told(story.decide()) == ["refuse g Torn"]
+    assert told(story.decide(after=60)) == ["withdraw g NodeLost", "refuse g"]
 
 
 def test_time_never_goes_back() -> None:

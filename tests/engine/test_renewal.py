@@ -9,7 +9,7 @@ from queuectl.model import changes as c
 from queuectl.model.gangs import Gang, GiveBack, Member, Requirement, Shape, Stage, Term
 from queuectl.model.plan import Plan
 from queuectl.model.queues import Entry
-from queuectl.model.reasons import Misfit, Reason, TextEvidence
+from queuectl.model.reasons import Misfit, Reason, TextEvidence, sentence
 from queuectl.model.resources import GPU
 from tests.engine.world import World, gang, node, pods, queue, shape, told
 
@@ -61,14 +61,16 @@ def test_a_replacement_leaves_a_lost_node(lost: str, *, pin: bool, template: boo
 
 @pytest.mark.parametrize("pin", [False, True])
 def test_a_replacement_without_a_node_waits_its_minute(*, pin: bool) -> None:
-    """No other node: not torn at once, for the node may come back."""
+    """No other node: it is told, and not given back at once, for the node may come back."""
     one = gang("g", 2, each=shape(4))
     story = running(World(node("n"), queue("q")), one, pin=pin)
     story.tell_gone("g-1")
     story.add(node("n", cordoned=True), pods(one, 1, start=1, created=9))
-    assert told(story.decide()) == []
+    assert told(story.decide()) == ["refuse g Torn"]
+    assert story.engine.explain("g") == (Misfit(Reason.TORN, TextEvidence("no place now for g-1")),)
     story.add(node("n"))
-    assert told(story.decide(after=30)) == ["extra g 1:g-1=n"]
+    assert told(story.decide(after=30)) == ["extra g 1:g-1=n", "refuse g"]
+    assert story.engine.explain("g") == ()
 
 
 def test_a_replacement_that_asks_more_obeys_the_limits() -> None:
@@ -79,10 +81,13 @@ def test_a_replacement_that_asks_more_obeys_the_limits() -> None:
     for member in story.members("g"):
         story.tell_gone(member.uid)
     story.add(pods(one, created=9, shape=shape(4)))
-    assert told(story.decide()) == []
+    assert told(story.decide()) == ["refuse g Torn"]
+    assert sentence(story.engine.explain("g")[0]) == (
+        "not all of the gang could be placed: no place now for g-0 and 1 more"
+    )
     assert told(story.decide(after=30)) == []
     story.add(queue("top", limit=8))
-    assert told(story.decide()) == ["extra g 0:g-0=n", "extra g 1:g-1=n"]
+    assert told(story.decide()) == ["extra g 0:g-0=n", "extra g 1:g-1=n", "refuse g"]
 
 
 def test_a_replacement_that_may_not_have_more_is_given_back_in_time() -> None:
@@ -91,8 +96,8 @@ def test_a_replacement_that_may_not_have_more_is_given_back_in_time() -> None:
     story.start(one, pods(one))
     story.tell_gone("g-0")
     story.add(pods(one, created=9, shape=shape(4)))
-    assert told(story.decide()) == []
-    assert told(story.decide(after=60)) == ["withdraw g Torn"]
+    assert told(story.decide()) == ["refuse g Torn"]
+    assert told(story.decide(after=60)) == ["withdraw g Torn", "refuse g"]
 
 
 def test_a_limit_lowered_later_does_not_hold_a_replacement_that_asks_the_same() -> None:
@@ -166,8 +171,8 @@ def test_a_changed_member_that_suits_no_node_is_given_back_in_time() -> None:
     story.change("g-1", shape=shape(selector=(("disk", "ssd"),)))
     story.record(admit)  # type: ignore[arg-type]  # the only action, an admission
     story.change("g-0", stage=Stage.RUNNING, node="a", pinned="a")
-    assert told(story.decide()) == []
-    assert told(story.decide(after=60)) == ["withdraw g Torn"]
+    assert told(story.decide()) == ["refuse g Torn"]
+    assert told(story.decide(after=60)) == ["withdraw g Torn", "refuse g"]
 
 
 def test_a_member_that_cannot_be_pinned_any_more_is_not_told() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from queuectl.engine.engine import Engine
+from queuectl.engine.view import Snapshots
 from queuectl.model import changes as c
 from queuectl.model.gangs import Gang, GiveBack, Member, Place, Record, Role, Shape, Stage, Toleration
 from queuectl.model.plan import Admit, AdmitExtra, Assignment, Plan, Refuse, Withdraw
@@ -179,10 +180,14 @@ class World:
     # -- deciding and obeying ------------------------------------------------------------------------------------------
 
     def decide(self, after: int = 0) -> Plan:
-        """The engine's plan, ``after`` seconds later, with every aggregate checked."""
+        """The engine's plan, ``after`` seconds later, with every aggregate checked, and that its view is as if made anew."""
         self.now += after
         plan = self.engine.decide(self.now * 1000)
         self.engine._state.check()
+        view = self.engine.view()
+        anew = Snapshots(self.engine._state, self.engine._said)
+        assert view.gangs == anew.gangs({one.uid: one.position for one in view.gangs})
+        assert view.nodes == anew.nodes()
         return plan
 
     def obey(self, plan: Plan) -> Plan:
