@@ -115,9 +115,8 @@ def _gang(item: Json, as_of: str, *, wide: bool, namespaces: bool) -> Row:
 
 
 def _node(item: Json, shown: Sequence[str], *, wide: bool) -> list[Row]:
-    status = {True: "Usable", False: "Unusable"}.get(item["usable"], "Gone")
     domains = ",".join(f"{one['level']}={one['name']}" for one in item["domains"])
     more: Row = [domains] if wide else []
     known = [one for one in item["resources"] if one["name"] in shown]
     cells = [[one["name"], one["used"], one["allocatable"], one["free"]] for one in known]
-    return [[item["metadata"]["name"], status, *cell, *more] for cell in cells or [[None] * 4]]
+    return [[item["metadata"]["name"], item["status"], *cell, *more] for cell in cells or [[None] * 4]]

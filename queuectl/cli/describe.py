@@ -124,7 +124,7 @@ def node(found: Json) -> list[str]:
     text = render.block(
         [
             ("Name", found["metadata"]["name"]),
-            ("Status", "Usable" if found["usable"] else "Unusable (cordoned or not ready)"),
+            ("Status", found["status"]),
             ("Domains", ", ".join(f"{one['level']} {one['name']}" for one in found["domains"])),
         ]
     )

@@ -180,4 +180,4 @@ def _lasting(item: Json | None) -> Json | None:
     return item and {key: value for key, value in item.items() if key != "asOf"}
 
 
-_GONE: Json = {"phase": "Gone", "state": "Gone", "usable": None, "reason": "", "message": "", "position": None}
+_GONE: Json = {"phase": "Gone", "state": "Gone", "status": "Gone", "reason": "", "message": "", "position": None}

@@ -10,10 +10,10 @@ from aiohttp import hdrs, web
 from queuectl.serve import objects
 from queuectl.serve.ask import Ask
 from queuectl.serve.choice import SORTS, Choice
+from queuectl.serve.slices import Making, finished
 from queuectl.serve.words import PHASES, PREFIX
-from queuectl.serve.world import World
+from queuectl.serve.world import Kept, World
 
-_encoder = msgspec.json.Encoder()
 _REASONS = {
     400: "BadRequest",
     403: "Forbidden",
@@ -27,14 +27,9 @@ MOST = 10_000  # gangs that may be asked for with a limit; without one, all come
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def encoded(obj: msgspec.Struct) -> bytes:
-    """An object as JSON, with a line break for those who read it in a terminal."""
-    return _encoder.encode(obj) + b"\n"
-
-
 def reply(obj: msgspec.Struct | bytes, status: int = 200) -> web.Response:
     """An object, encoded or still to be, as an answer."""
-    body = obj if isinstance(obj, bytes) else encoded(obj)
+    body = obj if isinstance(obj, bytes) else objects.encoded(obj)
     return web.Response(body=body, status=status, content_type="application/json")
 
 
@@ -70,6 +65,16 @@ class Api:
             (f"{PREFIX}/controller", self.controller),
         ]
 
+    async def _read(self) -> None:
+        """See to it that there is a view of this moment, or nearly so, read in slices where there is much to read."""
+
+        def begin() -> Making[bool] | None:
+            self._world.ready()
+            return self._world.reading()
+
+        if (making := await self._ask(begin)) is not None:
+            await finished(self._ask, making)
+
     async def _answer(
         self, request: web.Request, make: Callable[[], msgspec.Struct], *about: object
     ) -> web.StreamResponse:
@@ -78,18 +83,12 @@ class Api:
         Nothing is answered before everything was read: half a list looks like a whole one. Whoever has the answer already
         (If-None-Match) is told so: 304.
         """
+        await self._read()
 
-        def read() -> tuple[bytes, str]:
-            self._world.ready()
-            found = self._world.kept(lambda: encoded(make()), *about)
-            return found.body, found.tag
+        def read() -> Kept:
+            return self._world.kept(lambda: objects.encoded(make()), *about)
 
-        body, tag = await self._ask(read)
-        if request.headers.get(hdrs.IF_NONE_MATCH) == tag:
-            return web.Response(status=304, headers={hdrs.ETAG: tag})
-        response = reply(body)
-        response.headers[hdrs.ETAG] = tag
-        return response
+        return _told(request, await self._ask(read))
 
     async def _list(
         self, request: web.Request, kind: str, items: Callable[[], Iterable[msgspec.Struct]]
@@ -146,21 +145,34 @@ class Api:
         return await self._answer(request, lambda: self._world.alone(self._world.node(name)), "node", name)
 
     async def occupancy(self, request: web.Request) -> web.StreamResponse:
-        """Who holds how much of a resource where: of the commonest device, unless another resource is named."""
+        """Who holds how much of a resource where: of the commonest device, unless another resource is named.
+
+        The largest of all answers, so it is made in slices. Whoever goes away leaves it to others, or to nobody.
+        """
         resource = _query(request, "resource").get("resource", "")
 
-        def make() -> msgspec.Struct:
+        def begin() -> Making[Kept]:
             try:
                 return self._world.occupancy(resource)
             except LookupError as problem:
                 raise BadRequest(str(problem)) from None
 
-        return await self._answer(request, make, "occupancy", resource)
+        await self._read()
+        return _told(request, await finished(self._ask, await self._ask(begin)))
 
     async def controller(self, request: web.Request) -> web.StreamResponse:
         """The controller itself; also before it has read the cluster."""
         _query(request)
         return reply(await self._ask(self._world.state))
+
+
+def _told(request: web.Request, found: Kept) -> web.Response:
+    """An answer, unless whoever asks has it already (If-None-Match)."""
+    if request.headers.get(hdrs.IF_NONE_MATCH) == found.tag:
+        return web.Response(status=304, headers={hdrs.ETAG: found.tag})
+    response = reply(found.body)
+    response.headers[hdrs.ETAG] = found.tag
+    return response
 
 
 def choice(query: dict[str, str]) -> Choice:

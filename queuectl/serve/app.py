@@ -20,6 +20,7 @@ from queuectl.serve.ask import Ask, Silent, across, directly
 from queuectl.serve.gauges import Gauges
 from queuectl.serve.live import Live
 from queuectl.serve.readiness import readiness
+from queuectl.serve.slices import finished
 from queuectl.serve.words import HOST, PORT, PREFIX
 from queuectl.serve.world import Absent, Unready, World
 
@@ -96,6 +97,8 @@ def application(world: World, ask: Ask = directly) -> web.Application:
         return reply(found, 200 if found.ready else 503)
 
     async def metrics(_: web.Request) -> web.Response:
+        if (making := await ask(world.reading)) is not None:
+            await finished(ask, making)
         text = await ask(lambda: generate_latest(gauges))
         return web.Response(body=text, headers={hdrs.CONTENT_TYPE: CONTENT_TYPE_LATEST})
 

@@ -155,6 +155,12 @@ def pod(member: model.Member) -> objects.Pod:
     )
 
 
+def status(node: NodeView) -> str:
+    """Whether a node can be used, and why not."""
+    causes = [word for word, so in (("NotReady", not node.ready), ("Cordoned", node.cordoned)) if so]
+    return ",".join(causes) or "Ready"
+
+
 def node(view: NodeView) -> objects.Node:
     """A node, with every resource that it has or that is used there."""
     allocatable, used = dict(view.allocatable), dict(view.used)
@@ -162,6 +168,7 @@ def node(view: NodeView) -> objects.Node:
     return objects.Node(
         metadata=objects.Metadata(name=view.name),
         usable=view.usable,
+        status=status(view),
         domains=[objects.Domain(level=level, name=name) for level, name in view.domains],
         resources=[
             objects.NodeResource(

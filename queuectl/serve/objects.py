@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from queuectl.model.reasons import (
@@ -209,11 +210,15 @@ class NodeResource(Object, kw_only=True):
 
 
 class Node(Single, kw_only=True):
-    """A node as placement sees it. ``gangs`` are given for a single node only."""
+    """A node as placement sees it. ``gangs`` are given for a single node only.
+
+    ``status`` is Ready, Cordoned, NotReady, or both of the latter; only Ready ones are ``usable``.
+    """
 
     kind: str = "Node"
     metadata: Metadata
     usable: bool
+    status: str
     domains: list[Domain]
     resources: list[NodeResource]
     gangs: list[Share] | UnsetType = UNSET
@@ -257,6 +262,7 @@ class Host(Object, kw_only=True):
 
     name: str
     usable: bool
+    status: str
     allocatable: str
     used: str
     free: str
@@ -337,6 +343,19 @@ class Status(Object, kw_only=True):
     reason: str
     message: str
     details: Details | UnsetType = UNSET
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(obj: Struct) -> bytes:
+    """An object, or a part of one, as JSON."""
+    return _encoder.encode(obj)
+
+
+def encoded(obj: Struct) -> bytes:
+    """A whole answer, with a line break for those who read it in a terminal."""
+    return encode(obj) + b"\n"
 
 
 @lru_cache(maxsize=4096)  # gangs of one queue and shape share their misfits

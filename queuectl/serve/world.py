@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from queuectl.contract import owners
+from queuectl.contract.foreign import Workload
 from queuectl.contract.times import to_wire
 from queuectl.control.loop import Controller
 from queuectl.engine.view import GangView, QueueView, View
@@ -19,6 +20,7 @@ from queuectl.serve import forms, objects
 from queuectl.serve.choice import Choice, choose
 from queuectl.serve.occupancy import Occupants, devices, occupancy
 from queuectl.serve.readiness import readiness
+from queuectl.serve.slices import Making, Steps
 
 MAX_AGE = 0.5  # seconds for which a view is used again, so that eager readers cannot keep the loop from deciding;
 RESTRAINT = 4  # and so many times longer than it took to read it and to make lists of it (5000 gangs: 0.25 s)
@@ -63,24 +65,48 @@ class World:
         self._revision = 0
         self._kept: dict[tuple[object, ...], Kept] = {}
         self._looked: dict[str, GangView] = {}
+        self._reading: Making[bool] | None = None
+        self._making: dict[tuple[object, ...], Making[Kept]] = {}
+        self._devices: list[str] | None = None  # of this view, once somebody asked
         self._spent = 0.0
 
     def view(self) -> View:
         """The engine's view, at most ``MAX_AGE`` old where it is cheap. O(gangs + queues + nodes) when it is read anew."""
         if self._view is None or not self._current():
             began = self._monotonic()
+            prepared = self._reading.spent if self._reading is not None else 0.0
             self._view, self._as_of = self.controller.view(), self.controller.clock.now()
             self._revision = self.controller.revision
+            self._reading = None
             self._kept.clear()
             self._looked.clear()
+            self._making.clear()
+            self._devices = None
             self._read_at = self._monotonic()
-            self._spent = self._read_at - began
+            self._spent = prepared + self._read_at - began
         return self._view
+
+    def reading(self) -> Making[bool] | None:
+        """None while there is a view that is used again; else the next one in the making, for all who wait for it.
+
+        Whoever asks for a view without this gets one, too, and holds the loop for as long as that takes.
+        """
+        if self._current():
+            return None
+        if self._reading is None:
+            self._reading = Making(self._read(), self._monotonic)
+        return self._reading
+
+    def _read(self) -> Steps[bool]:
+        yield from self.controller.prepare()
+        self.view()
+        return True
 
     def _current(self) -> bool:
         """Whether there is a view that is used again."""
         age = self._monotonic() - self._read_at
-        return self._view is not None and 0 <= age < max(MAX_AGE, RESTRAINT * self._spent)
+        spent = self._spent + sum(making.spent for making in self._making.values())
+        return self._view is not None and 0 <= age < max(MAX_AGE, RESTRAINT * spent)
 
     def kept(self, make: Callable[[], bytes], *about: object) -> Kept:
         """What ``make`` gave when it was last asked ``about`` this view: many watchers cost one answer."""
@@ -90,9 +116,7 @@ class World:
             if len(self._kept) >= KEPT:
                 self._kept.clear()
             began = self._monotonic()
-            body = make()
-            dateless = body.replace(f'"asOf":"{to_wire(self._as_of)}"'.encode(), b"", 1)  # ours is the first
-            found = self._kept[about] = Kept(body, f'"{hashlib.blake2b(dateless, digest_size=12).hexdigest()}"')
+            found = self._kept[about] = _tagged(make(), to_wire(self._as_of))
             self._spent += self._monotonic() - began
         return found
 
@@ -210,15 +234,19 @@ class World:
     # ---- gangs
 
     def gang(self, namespace: str, name: str) -> GangView:
-        """The gang of a PodGroup's name, its owner's name, or a pod's name. Raises Absent.
+        """The gang of a PodGroup's name, its owner's, that of what made the owner, or a pod's name. Raises Absent.
 
-        Several may have had the same owner name: the one that is not finished is meant, else the youngest.
+        Several may have had the same owner name: the one that is not finished is meant, else the youngest. Of a Deployment's
+        revisions those that have pods come first.
         """
         gangs = self.view().gangs
         here = [gang for gang in gangs if gang.namespace == namespace]
         source = self.controller.source
         found = [gang for gang in here if gang.name == name]
         found = found or [gang for gang in here if (owner := self._owner(gang.uid)) and owner.name == name]
+        if not found and (made := [gang for gang in here if name in self._makers(gang.uid)]):
+            peopled = [gang for gang in made if gang.members]
+            found = peopled or made
         if not found:
             pods = {
                 tracked.member.gang
@@ -236,7 +264,12 @@ class World:
 
     def _names(self, gang: GangView) -> list[str]:
         owner = self._owner_name(gang.uid)
-        return [owner, gang.name] if owner else [gang.name]
+        return [*self._makers(gang.uid), owner, gang.name] if owner else [gang.name]
+
+    def _makers(self, uid: str) -> list[str]:
+        """Names of what made a gang's owner: the Deployment of a ReplicaSet, the CronJob of a Job."""
+        owner = self._wire_owner(uid)
+        return [one.name for one in owner.metadata.owner_references if one.controller] if owner is not None else []
 
     def _owner_name(self, uid: str) -> str:
         owner = self._owner(uid)
@@ -244,12 +277,14 @@ class World:
 
     def _owner(self, uid: str) -> objects.Owner | None:
         """The owner a gang was derived from; also of pods that wait for their owner's PodGroup."""
+        owner = self._wire_owner(uid)
+        return objects.Owner(kind=owners.of(owner).kind.kind, name=owner.metadata.name) if owner is not None else None
+
+    def _wire_owner(self, uid: str) -> Workload | None:
         source = self.controller.source
         if uid in source.groups:
-            owner = source.owner(source.groups[uid])
-        else:
-            owner = source.owners.get(uid.rpartition("/")[2]) if uid.startswith("missing/") else None
-        return objects.Owner(kind=owners.of(owner).kind.kind, name=owner.metadata.name) if owner is not None else None
+            return source.owner(source.groups[uid])
+        return source.owners.get(uid.rpartition("/")[2]) if uid.startswith("missing/") else None
 
     def describe(self, view: GangView, *, pods: bool = False) -> objects.Gang:
         """A gang; with ``pods`` its members too."""
@@ -327,18 +362,51 @@ class World:
         ]
         return node
 
-    def occupancy(self, resource: str = "") -> objects.Occupancy:
-        """Who holds how much of one resource where. Raises LookupError for a resource that no node has."""
+    def occupancy(self, resource: str = "") -> Making[Kept]:
+        """Who holds how much of one resource where, in the making. Raises LookupError for a resource that no node has.
+
+        Made once for all who ask while the view stands. Of its gangs, the owners and the sizes of their pods are read while
+        it is made, so a little later than the view.
+        """
         view = self.view()
-        known = devices(view.nodes)
+        if self._devices is None:
+            self._devices = devices(view.nodes)
+        known = self._devices
         if resource and resource not in known:
             raise LookupError(f'no node has resource "{resource}"; known are {", ".join(known)}')
-        found = occupancy(view, resource or next(iter(known), ""), self._occupants)
-        found.as_of, found.leading = to_wire(self._as_of), self.controller.leading
-        found.resources = known
-        return found
+        resource = resource or next(iter(known), "")
+        leading = self.controller.leading
+        about = (resource, leading)
+        if about not in self._making:
+            steps = self._map(view, resource, known, to_wire(self._as_of), leading=leading)
+            self._making[about] = Making(steps, self._monotonic)
+        return self._making[about]
+
+    def _map(self, view: View, resource: str, known: list[str], as_of: str, *, leading: bool) -> Steps[Kept]:
+        found = yield from occupancy(view, resource, self._occupants)
+        found.as_of, found.leading, found.resources = as_of, leading, known
+        blocks, digest = [], hashlib.blake2b(digest_size=12)
+        for block in found.blocks:  # 10,000 nodes at once would take 10 ms, and as long to hash
+            yield
+            blocks.append(Raw(objects.encode(block)))
+            digest.update(blocks[-1])
+        found.blocks = []
+        digest.update(_dateless(objects.encode(found), as_of))
+        found.blocks = blocks  # type: ignore[assignment]  # encoded already: what is Raw is written as it is
+        yield
+        return Kept(objects.encoded(found), f'"{digest.hexdigest()}"')
 
     def _occupants(self, gang: GangView) -> Occupants:
         source = self.controller.source
         members = [source.pods[uid].member for uid in source.members.get(gang.uid, ()) if uid in source.pods]
         return Occupants(self._owner_name(gang.uid), source.gang(gang.uid), members)
+
+
+def _tagged(body: bytes, as_of: str) -> Kept:
+    """An answer with its tag."""
+    return Kept(body, f'"{hashlib.blake2b(_dateless(body, as_of), digest_size=12).hexdigest()}"')
+
+
+def _dateless(body: bytes, as_of: str) -> bytes:
+    """An answer without the time at which it was so: the view's is the first."""
+    return body.replace(f'"asOf":"{as_of}"'.encode(), b"", 1)

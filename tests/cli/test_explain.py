@@ -155,7 +155,7 @@ def test_a_waiting_gang_described_names_its_first_blocker(call: Call) -> None:
 def test_a_node_described(call: Call) -> None:
     assert call("describe", "node", "gpu-2").out.splitlines() == [
         "Name:     gpu-2",
-        "Status:   Usable",
+        "Status:   Ready",
         "Domains:  rack r2",
         "",
         "Resources:",

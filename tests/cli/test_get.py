@@ -71,14 +71,14 @@ def test_nodes(call: Call) -> None:
     done = call("get", "nodes", "-o", "wide")
     assert [line.split() for line in done.out.splitlines() if line.startswith(("NAME", "gpu-3", "gpu-2"))] == [
         ["NAME", "STATUS", "RESOURCE", "USED", "ALLOCATABLE", "FREE", "DOMAINS"],
-        ["gpu-2", "Usable", "cpu", "1", "64", "63", "rack=r2"],
-        ["gpu-2", "Usable", "memory", "0", "256Gi", "256Gi", "rack=r2"],
-        ["gpu-2", "Usable", "nvidia.com/gpu", "1", "4", "3", "rack=r2"],
-        ["gpu-2", "Usable", "pods", "1", "110", "109", "rack=r2"],
-        ["gpu-3", "Unusable", "cpu", "0", "64", "64", "rack=r2"],
-        ["gpu-3", "Unusable", "memory", "0", "256Gi", "256Gi", "rack=r2"],
-        ["gpu-3", "Unusable", "nvidia.com/gpu", "0", "4", "4", "rack=r2"],
-        ["gpu-3", "Unusable", "pods", "0", "110", "110", "rack=r2"],
+        ["gpu-2", "Ready", "cpu", "1", "64", "63", "rack=r2"],
+        ["gpu-2", "Ready", "memory", "0", "256Gi", "256Gi", "rack=r2"],
+        ["gpu-2", "Ready", "nvidia.com/gpu", "1", "4", "3", "rack=r2"],
+        ["gpu-2", "Ready", "pods", "1", "110", "109", "rack=r2"],
+        ["gpu-3", "Cordoned", "cpu", "0", "64", "64", "rack=r2"],
+        ["gpu-3", "Cordoned", "memory", "0", "256Gi", "256Gi", "rack=r2"],
+        ["gpu-3", "Cordoned", "nvidia.com/gpu", "0", "4", "4", "rack=r2"],
+        ["gpu-3", "Cordoned", "pods", "0", "110", "110", "rack=r2"],
     ]
 
 

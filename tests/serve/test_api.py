@@ -203,7 +203,7 @@ async def test_the_state_is_told_before_anything_was_read() -> None:
 async def test_many_watchers_cost_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each description is work on the loop that decides: lists are made once while the view stands."""
     here, described = story(), Counter[str]()
-    for name in ("describe", "_queue", "nodes", "occupancy"):
+    for name in ("describe", "_queue", "nodes", "_map"):
         real = getattr(World, name)
 
         def counting(*given: Any, name: str = name, real: Any = real, **more: Any) -> Any:
@@ -211,7 +211,7 @@ async def test_many_watchers_cost_one_answer(monkeypatch: pytest.MonkeyPatch) ->
             return real(*given, **more)
 
         monkeypatch.setattr(World, name, counting)
-    once = {"describe": 5, "_queue": 4, "nodes": 1, "occupancy": 1}
+    once = {"describe": 5, "_queue": 4, "nodes": 1, "_map": 1}
     async with asking(here) as client:
         for path in ("gangs", "queues", "nodes", "occupancy"):
             first = await get(client, f"/api/v1/{path}")
@@ -379,11 +379,11 @@ async def test_a_running_gang_is_explained_by_where_it_runs(client: TestClient[A
 async def test_nodes_with_their_domains_and_what_is_free(client: TestClient[Any, Any]) -> None:
     found = await get(client, "/api/v1/nodes")
     assert found["kind"] == "NodeList"
-    assert [(node["metadata"]["name"], node["usable"], node["domains"]) for node in found["items"]] == [
-        ("gpu-0", True, [{"level": "rack", "name": "r1"}]),
-        ("gpu-1", True, [{"level": "rack", "name": "r1"}]),
-        ("gpu-2", True, [{"level": "rack", "name": "r2"}]),
-        ("gpu-3", False, [{"level": "rack", "name": "r2"}]),
+    assert [(node["metadata"]["name"], node["status"], node["domains"]) for node in found["items"]] == [
+        ("gpu-0", "Ready", [{"level": "rack", "name": "r1"}]),
+        ("gpu-1", "Ready", [{"level": "rack", "name": "r1"}]),
+        ("gpu-2", "Ready", [{"level": "rack", "name": "r2"}]),
+        ("gpu-3", "Cordoned", [{"level": "rack", "name": "r2"}]),
     ]
     one = await get(client, "/api/v1/nodes/gpu-2")
     assert one["gangs"] == [{"name": "shell", "namespace": "nlp", "pods": 1}]
@@ -416,6 +416,38 @@ async def test_of_two_groups_of_one_job_name_the_unfinished_is_meant() -> None:
     async with asking(here) as client:
         found = await get(client, "/api/v1/namespaces/ml/gangs/train")
     assert found["metadata"]["name"] == "job-train-aaaaa"
+
+
+def revision(here: Standin, number: int, replicas: int) -> None:
+    """A ReplicaSet of the Deployment "api", with its PodGroup and its pods."""
+    name, tail = f"api-{number}", f"ddd{number:02}"
+    made = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "api", "uid": "deployment", "controller": True}
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": f"{tail}-{name}", "controller": True}
+    template = standin.job("any", "language", 1, 1)["spec"]["template"]
+    meta = {"name": name, "namespace": "ml", "uid": owner["uid"], "ownerReferences": [made]}
+    here.see(foreign.REPLICA_SETS, {"metadata": meta, "spec": {"replicas": replicas, "template": template}})
+    group = standin.group(f"replicaset-{name}-{tail}", "language", 1)
+    here.see(foreign.POD_GROUPS, {**group, "metadata": {**group["metadata"], "ownerReferences": [owner]}})
+    for replica in range(replicas):
+        pod = standin.pod(f"{name}-{replica}", "language", 1)
+        here.see(foreign.PODS, {**pod, "metadata": {**pod["metadata"], "ownerReferences": [owner]}})
+
+
+async def test_a_gang_is_known_by_the_name_of_its_deployment() -> None:
+    """Of its revisions the one that has pods is meant, be it an old one; and its name helps who cannot spell it."""
+    here = story()
+    revision(here, 1, 2)
+    revision(here, 2, 0)
+    here.lead()
+    async with asking(here) as client:
+        found = await get(client, "/api/v1/namespaces/ml/gangs/api")
+        explained = await get(client, "/api/v1/explain/namespaces/ml/gangs/api")
+        missing = await get(client, "/api/v1/namespaces/ml/gangs/apii", 404)
+        elsewhere = await get(client, "/api/v1/namespaces/nlp/gangs/api", 404)
+    assert found["metadata"]["name"] == explained["metadata"]["name"] == "replicaset-api-1-ddd01"
+    assert found["owner"] == {"kind": "ReplicaSet", "name": "api-1"}
+    assert missing["details"]["nearest"][0] == "api"
+    assert elsewhere["message"] == 'gang "api" not found in namespace "nlp"; there is one in ml'
 
 
 async def test_a_gang_given_back_too_often_is_deactivated() -> None:

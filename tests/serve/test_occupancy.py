@@ -31,7 +31,16 @@ async def test_racks_with_their_nodes_and_whose_devices_are_in_use() -> None:
 
     def host(number: int, used: int, parts: list[Json], *, usable: bool = True) -> Json:
         name, free = f"gpu-{number}", str(4 - used)
-        common = {"name": name, "usable": usable, "allocatable": "4", "used": str(used), "free": free, "other": "0"}
+        state = "Ready" if usable else "Cordoned"
+        common = {
+            "name": name,
+            "usable": usable,
+            "status": state,
+            "allocatable": "4",
+            "used": str(used),
+            "free": free,
+            "other": "0",
+        }
         return {**common, "parts": parts}
 
     assert found == {

@@ -158,7 +158,7 @@ function drawNode(node, look) {
 function told(node, resource) {
   const parts = node.parts.map((part) => `${part.queue}: ${part.label} ${part.amount}`);
   if (number(node.other) > 0) parts.push(`other pods ${node.other}`);
-  return `${node.name}${node.usable ? "" : ", cannot be used"}, ${node.free} of ${node.allocatable} ${short(resource)} free${parts.length ? `; ${parts.join("; ")}` : ""}`;
+  return `${node.name}${node.usable ? "" : `, ${node.status}`}, ${node.free} of ${node.allocatable} ${short(resource)} free${parts.length ? `; ${parts.join("; ")}` : ""}`;
 }
 
 function tiles(node, legend) {
@@ -183,7 +183,7 @@ function panel() {
   return [
     h("h2", {}, h("bdi", {}, node.name)),
     h("p", { class: "aside" }, block.domains.map((domain) => `${domain.level} ${domain.name}`).join(" · ") || "in no rack or other level"),
-    !node.usable && h("p", {}, h("span", { class: "state inactive" }, "Unusable"), " cordoned or not ready"),
+    !node.usable && h("p", {}, node.status.split(",").map((cause) => [h("span", { class: `state ${cause === "Cordoned" ? "held" : "inactive"}` }, cause), " "]), "It takes nobody new."),
     h("dl", { class: "pairs" }, [["Resource", drawn.resource], ["Has", node.allocatable], ["In use", node.used], ["Free", node.free]].map(([title, value]) => h("div", {}, h("dt", {}, title), h("dd", {}, value)))),
     h("ul", { class: "parts" }, node.parts.map((part) => h("li", { "data-key": `${part.namespace}/${part.name}` },
       h("span", { class: `tile ${style(drawn.legend.get(part.queue))}`, "aria-hidden": "true" }, drawn.legend.get(part.queue).letters),
