@@ -11,6 +11,7 @@ Json = dict[str, Any]
 Kind = tuple[str, str, str]  # group, version, resource
 
 POD: Kind = ("", "v1", "pods")
+POD_STATUS: Kind = ("", "v1", "pods/status")
 JOB: Kind = ("batch", "v1", "jobs")
 JOB_SET: Kind = ("jobset.x-k8s.io", "*", "jobsets")
 DEPLOYMENT: Kind = ("apps", "v1", "deployments")

@@ -313,14 +313,34 @@ def _requested(group: Custom) -> str:
     return (group.metadata.annotations or {}).get(names.REQUEUE, "")[:64]
 
 
-def blocker(group: Custom, misfits: Sequence[Misfit], fence: int) -> Body:
-    """Why the gang waits: the dominant reason in full; no reasons clear it."""
+def worded(misfits: Sequence[Misfit]) -> tuple[str, str] | None:
+    """The dominant reason and its message, with what would free it; None for no reason."""
     if not misfits:
-        return _status(group, fence, {"blocker": None})
+        return None
     first = misfits[0]
     advice = remedy(first)
     message = sentence(first) + (f"; {advice}" if advice else "")
-    return _status(group, fence, {"blocker": {"reason": first.reason.value, "message": message[:1000]}})
+    return first.reason.value, message[:1000]
+
+
+def blocker(group: Custom, misfits: Sequence[Misfit], fence: int) -> Body:
+    """Why the gang waits: the dominant reason in full; no reasons clear it."""
+    found = worded(misfits)
+    return _status(group, fence, {"blocker": {"reason": found[0], "message": found[1]} if found else None})
+
+
+def waiting(uid: str, version: str, before: tuple[str, str] | None, now: tuple[str, str] | None, wall: int) -> Body:
+    """A group of one has no status of its own: why it waits, as a condition of its pod; None when it waits no more.
+
+    ``before`` is what the condition says, None where it says nothing. Without a fence: whoever wrote to the pod since, the
+    write is refused, so an earlier leader says nothing of a pod that a later one has released.
+    """
+    condition: Body = {"type": names.WAITING, "status": "True" if now else "False"}
+    reason, message = now or ("Admitted", "")
+    condition |= {"reason": reason, "message": message or None}
+    if (before is None) != (now is None):
+        condition["lastTransitionTime"] = to_wire(wall)
+    return {"metadata": {"uid": uid, "resourceVersion": version}, "status": {"conditions": [condition]}}
 
 
 def queue_status(queue: Custom, fields: Body, problem: Misfit | None, fence: int, now: int) -> Body:

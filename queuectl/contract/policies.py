@@ -16,6 +16,7 @@ from queuectl.contract.admission import (
     JOB,
     JOB_SET,
     POD,
+    POD_STATUS,
     REPLICA_SET,
     STATEFUL_SET,
     Json,
@@ -39,6 +40,7 @@ from queuectl.contract.names import (
     ROLE_LABEL,
     SUSPENSION,
     UNMANAGED_LABEL,
+    WAITING,
 )
 
 STALE_FENCE = "stale fence"  # how the refusal of the policies below begins: another process leads
@@ -61,6 +63,7 @@ SUMMARY = {
     "queuectl-operator-hold": f"refuses changes of the annotation `{OPERATOR_HOLD}` on PodGroups, and to delete such a"
     " PodGroup, unless one may `release`",
     "queuectl-own-writes-pods": "keeps the controller's own account to its gate, pin and annotations",
+    "queuectl-own-writes-pod-status": f"keeps the controller's own account to its condition `{WAITING}`",
     "queuectl-own-writes-jobs": "keeps the controller's own account to suspending, resuming and its annotations",
     "queuectl-own-writes-jobsets": "the same for JobSets",
     "queuectl-own-writes-evictions": "keeps the controller's own account to evicting the very pod that it names by UID",
@@ -330,6 +333,10 @@ _POD_SPEC = (
     "containers", "initContainers", "ephemeralContainers", "tolerations", "nodeSelector", "activeDeadlineSeconds",
     "terminationGracePeriodSeconds",
 )  # fmt: skip
+_POD_STATUS = (
+    "phase", "reason", "message", "nominatedNodeName", "startTime", "hostIP", "hostIPs", "podIP", "podIPs", "qosClass",
+    "initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses", "resourceClaimStatuses",
+)  # fmt: skip
 _JOB_SPEC = (
     "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished", "template",
     "podFailurePolicy", "successPolicy", "maxFailedIndexes",
@@ -350,6 +357,7 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
     gates = "spec.?schedulingGates.orValue([])"
     least = "params.spec.?leaseTransitions.orValue(0)"
     annotation = f"object.metadata.?annotations[?'{FENCE}'].orValue('')"
+    said, had = (f"{one}.?status.?conditions.orValue([])" for one in ("object", "oldObject"))
     stale = f"{STALE_FENCE}: another leader has begun since"
     metadata = [
         (only("annotations", (FENCE, RECORD, SUSPENSION)), "the controller changes no annotations but its own"),
@@ -368,6 +376,26 @@ def bounding(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
                     "the controller removes no scheduling gate but its own",
                 ),
                 (same("spec", (*_POD_SPEC, _PREFERRED)), "the controller only pins and releases pods"),
+            ],
+        ),
+        # Without a fence: it is compared and set on the version that was seen, and says only why a pod waits.
+        *validating_policy(
+            "queuectl-own-writes-pod-status",
+            [rule(POD_STATUS, "UPDATE")],
+            [is_us],
+            [
+                (
+                    same("metadata", ("annotations", "labels", "finalizers", "ownerReferences")),
+                    "the controller changes a pod's status alone",
+                ),
+                (same("status", _POD_STATUS), f"the controller writes no more of a pod's status than {WAITING}"),
+                (
+                    (
+                        f"{said}.all(n, n.type == '{WAITING}' || {had}.exists(o, o == n))"
+                        f" && {had}.all(o, o.type == '{WAITING}' || {said}.exists(n, n.type == o.type))"
+                    ),
+                    f"the controller writes no condition but {WAITING}",
+                ),
             ],
         ),
         *validating_policy(

@@ -42,6 +42,7 @@ def controller_rules() -> list[Json]:
     """
     return [
         _rule("", ["pods"], [*_READ, "patch"]),
+        _rule("", ["pods/status"], ["patch"]),
         _rule("", ["nodes"], _FOLLOW),
         _rule("", ["pods/eviction"], ["create"]),
         _rule("batch", ["jobs"], [*_READ, "patch"]),

@@ -465,6 +465,17 @@ def _number(text: str | None, limit: int) -> int | None:
     return number if (number := int(text)) < limit else None
 
 
+_WAITING = names.WAITING.encode()
+
+
+def waiting(pod: Pod) -> tuple[str, str] | None:
+    """Reason and message of our condition on a group of one; None where it has none, or it is not True."""
+    for condition in conditions_of(pod) if _WAITING in bytes(pod.status.conditions) else ():
+        if condition.type == names.WAITING and condition.status == "True":
+            return condition.reason or "", condition.message or ""
+    return None
+
+
 def _trouble(pod: Pod) -> str:
     """Why a released pod does not come further, in the scheduler's or kubelet's own words."""
     for condition in conditions_of(pod) if b'"False"' in bytes(pod.status.conditions) else ():

@@ -96,6 +96,10 @@ _WORDS = (
          "release which was never answered no longer counts")),
         (names.SUSPENSION, "Jobs, JobSets", "which round was suspended or resumed by the controller"),
     )),
+    ("Pod conditions", (
+        (names.WAITING, "pods on their own", ("`True` while the pod waits: reason and message are those that a PodGroup has in "
+         "`status.blocker`, and as late. `False` once it is admitted. A pod that never waited has none")),
+    )),
 )  # fmt: skip
 
 
@@ -130,7 +134,8 @@ def readme() -> str:
             lines += [
                 f"| `{path}` | {meaning} |" for path, meaning in _fields(_schema(one)["properties"]["status"], "")
             ]
-    lines += ["", "## Reasons", "", "The reason of a PodGroup's `status.blocker`, with an example of its message.", ""]
+    said = "The reason of a PodGroup's `status.blocker`, or of a pod's condition, with an example of its message."
+    lines += ["", "## Reasons", "", said, ""]
     lines += ["| reason | message | what frees it |", "|---|---|---|"]
     lines += [f"| `{reason}` | {sentence(misfit)} | {remedy(misfit)} |" for reason, misfit in examples().items()]
     lines += ["", "## Admission policies", "", "| name | what it does |", "|---|---|"]

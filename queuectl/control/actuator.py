@@ -200,7 +200,10 @@ class Actuator:
             self.ledger.failed(write.target, now, reply.retry_after)
         elif isinstance(reply, Unreachable | Refused):
             log.warning("write not done: %s", shorten(reply.message.partition("Invalid value:")[0], 300), extra=details)
-            self.ledger.failed(write.target, now)
+            if write.step is Step.BLOCKER and write.kind is foreign.PODS:
+                self.ledger.dropped(write.target)  # said again in its time; the pod's release need not wait for that
+            else:
+                self.ledger.failed(write.target, now)
         else:  # a lost race: the object was read back, and the first retry need not wait
             log.debug("lost a race: %s", reply.message, extra=details)
             self.ledger.raced(write.target, now)

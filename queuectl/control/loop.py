@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
@@ -107,12 +107,21 @@ class Controller:
         now = self.clock.monotonic()
         return max((now - i.lost_at for i in self.informers if i.lost_at is not None), default=0.0)
 
+    def prepare(self) -> Iterator[None]:
+        """Most of the work of the next ``view``, in steps of a fraction of a millisecond."""
+        return self.engine.prepare()
+
     def view(self) -> View:
         """The engine's view; O(gangs + queues + nodes)."""
         found = self.engine.view()
         if not self.release.protected:
             return found
-        gangs = (replace(one, misfits=(*self._protected(one.uid), *one.misfits)) for one in found.gangs)
+        gangs = (
+            replace(one, misfits=(*self._protected(one.uid), *one.misfits))
+            if one.uid in self.release.protected
+            else one
+            for one in found.gangs
+        )
         return replace(found, gangs=tuple(gangs))
 
     def explain(self, gang: str) -> tuple[Misfit, ...]:
@@ -282,6 +291,7 @@ class Controller:
             plan = self.engine.decide(wall)
         self.revision += 1
         self._accept(plan)
+        self._blockers.recall(plan)
         later = self._write(wall, now)
         self.actuator.pump()
         self.decided_at = wall
@@ -299,7 +309,7 @@ class Controller:
                 case Admit() if before is not None and before.admit.round == action.round:
                     pass  # the same admission, with one more of its members
                 case Admit():
-                    self._blockers.forget(action.gang)
+                    self._blockers.admit(action.gang)
                     log.info("admit", extra=self._named(action.gang, round=action.round, pods=len(action.assignments)))
                 case AdmitExtra():
                     log.info("admit extra", extra=self._named(action.gang, member=action.member, node=action.node))
@@ -346,7 +356,7 @@ class Controller:
                 else:
                     deferred.add(gang)
         self.source.touched = deferred
-        for write in self._blockers.next_writes(fence, now):
+        for write in self._blockers.next_writes(fence, now, wall):
             self.actuator.offer(write)
         interval = self.configuration.queue_status_interval / 1000
         if self._queues_stale and now - self._queues_looked >= interval:

@@ -26,6 +26,7 @@ class Tracked(Struct, gc=False):
     likeness: int  # pods of equal likeness get the same answer from the admission chain
     priority: int
     problem: str  # what is wrong with its requests, "" when nothing is
+    waiting: tuple[str, str] | None  # reason and message of our condition, where that says that it waits
 
 
 class Tally(Struct):

@@ -6,21 +6,26 @@ import heapq
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from queuectl.contract import foreign, patches
+from queuectl.contract import foreign, patches, translate
+from queuectl.control import muster
 from queuectl.control.source import Source
-from queuectl.control.steps import Step, Write, on_group
+from queuectl.control.steps import Step, Write, on_group, on_pod_status
 from queuectl.engine.view import QueueView
+from queuectl.model.gangs import Stage
+from queuectl.model.plan import Admit, Plan, Refuse, Withdraw
 from queuectl.model.reasons import Misfit
 from queuectl.model.resources import Amounts, show
 
 BUDGET = 10.0  # blocker writes a second over all gangs, with as many saved up: far below what an API server notices
+RELEASED_WITHIN = 1.0  # seconds after which a pod that was admitted is looked at again: its release is under way
 
 
 class Blockers:
     """Dominant reasons that are still to be written, each gang's at most every ``interval`` seconds.
 
-    One is wanted until the mirror shows it: a write that was refused, lost or never sent is made again. Each operation is
-    O(log gangs that have something to be said).
+    A gang's is in the status of its PodGroup; a group of one has none, and has it as a condition of its pod. One is wanted
+    until the mirror shows it: a write that was refused, lost or never sent is made again. Each operation is O(log gangs that
+    have something to be said).
     """
 
     def __init__(self, view: Source, interval: float) -> None:
@@ -29,6 +34,7 @@ class Blockers:
         self._written: dict[str, float] = {}
         self._due: list[tuple[float, str]] = []  # heap of (monotonic seconds, gang); stale entries are skipped
         self._tokens, self._at = BUDGET, 0.0
+        self._recalled = False
 
     def refuse(self, gang: str, misfits: Sequence[Misfit]) -> None:
         """These reasons are true of the gang now; none: what was said before is to be taken back."""
@@ -36,33 +42,85 @@ class Blockers:
             heapq.heappush(self._due, (self._written.get(gang, float("-inf")) + self._interval, gang))
         self._wanted[gang] = tuple(misfits)
 
+    def admit(self, gang: str) -> None:
+        """The gang was admitted. Its record clears the reason; a pod's has still to be taken back, once it is released."""
+        pod = self._view.pods.get(gang)
+        said = pod is not None and (pod.waiting is not None or gang in self._written)
+        self.forget(gang)
+        if said:
+            self.refuse(gang, ())
+
     def forget(self, gang: str) -> None:
-        """The gang was admitted (its record clears the reason) or is gone."""
+        """The gang is gone."""
         self._wanted.pop(gang, None)
         self._written.pop(gang, None)
 
-    def next_writes(self, fence: int, now: float) -> Iterator[Write]:
-        """Those that are due (``now``: monotonic seconds), as far as the budget goes; a gang's first is due at once."""
+    def recall(self, plan: Plan) -> None:
+        """After the first decision, which has looked at every gang: what an earlier process said and this one does not is over.
+
+        An admission that is still to be recorded takes the reason back itself, and while a gang is being given back, what
+        keeps its pods is for the release machine to say. O(gangs + pods), once.
+        """
+        if self._recalled:
+            return
+        self._recalled = True
+        told = {action.gang for action in plan.actions if isinstance(action, Refuse | Withdraw)}
+        admitted = {action.gang for action in plan.actions if isinstance(action, Admit)}
+        for uid, group in self._view.groups.items():
+            status = group.status or {}
+            recording = uid in admitted and not status.get("admission")
+            if status.get("blocker") and not (uid in told or recording or translate.conditions(status).get("Evicted")):
+                self.refuse(uid, ())
+        for uid, pod in self._view.pods.items():
+            if pod.waiting is not None and uid not in told:
+                self.refuse(uid, ())
+
+    def next_writes(self, fence: int, now: float, wall: int) -> Iterator[Write]:
+        """Those that are due, as far as the budget goes; a gang's first is due at once.
+
+        ``now`` is in monotonic seconds, ``wall`` in milliseconds.
+        """
         self._tokens = min(BUDGET, self._tokens + (now - self._at) * BUDGET)
         self._at = now
         while self._due and self._due[0][0] <= now and self._tokens >= 1:
             gang = heapq.heappop(self._due)[1]
-            group = self._view.groups.get(gang)
-            if gang not in self._wanted or group is None:
-                self._wanted.pop(gang, None)
+            if gang not in self._wanted:
                 continue
-            body = patches.blocker(group, self._wanted[gang], fence)
-            if (group.status or {}).get("blocker") == body["status"]["blocker"]:
+            if self._early(gang):
+                heapq.heappush(self._due, (now + RELEASED_WITHIN, gang))
+                continue
+            write = self._write(gang, fence, wall)
+            if write is None:
                 del self._wanted[gang]
                 continue
             self._tokens -= 1
             self._written[gang] = now
             heapq.heappush(self._due, (now + self._interval, gang))
-            yield on_group(Step.BLOCKER, group, body)
+            yield write
 
     def next_due(self, now: float) -> float | None:
         """When (monotonic seconds) ``next_writes`` has something again."""
         return max(self._due[0][0], now + 1 / BUDGET) if self._due else None
+
+    def _early(self, gang: str) -> bool:
+        """Whether a pod was admitted and its release is still to come, which this would only hold up."""
+        pod = self._view.pods.get(gang)
+        return pod is not None and not self._wanted[gang] and muster.ready(pod)
+
+    def _write(self, gang: str, fence: int, wall: int) -> Write | None:
+        """What makes the cluster say what is wanted; None where it says so already, or nobody is there to say it of."""
+        if (group := self._view.groups.get(gang)) is not None:
+            body = patches.blocker(group, self._wanted[gang], fence)
+            same = (group.status or {}).get("blocker") == body["status"]["blocker"]
+            return None if same else on_group(Step.BLOCKER, group, body)
+        pod = self._view.pods.get(gang)
+        if pod is None or pod.member.leaving:
+            return None
+        # What was released says itself how far it has come.
+        blocker = patches.worded(self._wanted[gang]) if pod.member.stage is Stage.GATED else None
+        if blocker == pod.waiting:
+            return None
+        return on_pod_status(pod, patches.waiting(gang, pod.version, pod.waiting, blocker, wall))
 
 
 class QueueStatuses:

@@ -347,7 +347,7 @@ class Release:
         if write.kind is foreign.PODS:
             if tracked is None or (tracked.version != version and write.step is not Step.EVICT):
                 return False
-            if write.step is Step.VOID:
+            if write.step in (Step.VOID, Step.BLOCKER):
                 return True
             if write.gang == write.member:
                 return decided

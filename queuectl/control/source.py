@@ -256,6 +256,7 @@ class Source(Rolls):
             likeness=likeness(pod) if member.stage is Stage.GATED else 0,
             priority=spec.priority or 0,
             problem=problem,
+            waiting=translate.waiting(pod) if gang == meta.uid else None,
         )
 
     def _occupant(self, pod: Pod) -> Iterator[Change]:

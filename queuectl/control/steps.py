@@ -74,6 +74,12 @@ def on_group(step: Step, group: Custom, body: dict[str, Any], round_: int = 0) -
     return Write(step, foreign.POD_GROUPS, meta.namespace, meta.name, body, meta.uid, round_, subresource="status")
 
 
+def on_pod_status(tracked: Tracked, body: dict[str, Any]) -> Write:
+    """Say on a group of one why it waits, or that it does no more."""
+    uid, name = tracked.member.uid, tracked.member.name
+    return Write(Step.BLOCKER, foreign.PODS, tracked.namespace, name, body, uid, member=uid, subresource="status")
+
+
 def on_owner(step: Step, gang: str, owner: Workload, round_: int, fence: int) -> Write:
     """Suspend or resume the owner."""
     body = patches.suspension(owner, gang, round_, fence, suspend=step is Step.SUSPEND)

@@ -256,6 +256,30 @@ async def what_our_own_account_may_not_write(tier: Tier, namespace: str) -> Fact
     return facts
 
 
+@case
+async def our_word_on_a_pod(tier: Tier, namespace: str) -> Facts:
+    """Of a pod's status our account writes one condition, on the version that it saw."""
+    await queued(tier, namespace)
+    ours, facts = tier.as_(OURS), {}
+
+    def said(kind: str, **rest: str) -> Json:
+        return {"status": {"conditions": [{"type": kind, "status": "True", "reason": "NoCapacity", **rest}]}}
+
+    bodies: dict[str, Json] = {
+        "waiting": said(names.WAITING),
+        "another": said("Ready"),
+        "changed": said("PodScheduled"),
+        "gone": {"status": {"conditions": [{"type": "PodScheduled", "$patch": "delete"}]}},
+        "phase": {"status": {"phase": "Failed"}},
+        "label": {"metadata": {"labels": {"app": "x"}}},
+        "of an old version": {"metadata": {"resourceVersion": "1"}, **said(names.WAITING, message="more")},
+    }
+    for name, body in bodies.items():
+        facts[name] = (await ours.patch(PODS, namespace, "a", body, status=True)).status
+    found = (await tier.get(PODS, namespace, "a")).body["status"]["conditions"]
+    return {**facts, "conditions": sorted(f"{one['type']}={one['status']}" for one in found)}
+
+
 def merged(one: Json, other: Json) -> Json:
     """Both bodies in one."""
     found = {**one, **other}

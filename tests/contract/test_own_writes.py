@@ -13,6 +13,7 @@ from queuectl.contract.names import (
     QUEUE_LABEL,
     RECORD,
     SUSPENSION,
+    WAITING,
 )
 from tests.contract.support import (
     FOREIGN,
@@ -66,7 +67,7 @@ FORBIDDEN: dict[str, tuple[Json, str, str]] = {
     "annotation-gone": ({"metadata": {"annotations": {"example.com/note": None}}}, "", "no annotations but its own"),
     "label": ({"metadata": {"labels": {"app": "x"}}}, "", "no label but queuectl.io/queue"),
     "finalizer": ({"metadata": {"finalizers": ["example.com/f"]}}, "", "neither finalizers nor owners"),
-    "status": ({"status": {"phase": "Failed"}}, "/status", "cannot patch resource"),
+    "status": ({"status": {"phase": "Failed"}}, "/status", "the controller changes a pod's status alone"),
 }  # fmt: skip
 
 
@@ -91,6 +92,45 @@ async def test_the_largest_pods_can_be_released(admin: Api, ours: Api, namespace
 async def test_our_account_does_nothing_else_to_pods(ours: Api, pod: str, what: str) -> None:
     body, where, says = FORBIDDEN[what]
     await refused(ours.patch(pod + where, fenced(NOW, **body), STRATEGIC), says)
+
+
+def said(kind: str, status: str = "True") -> Json:
+    """A condition, as a status patch."""
+    return {"status": {"conditions": [{"type": kind, "status": status, "reason": "NoCapacity", "message": "no room"}]}}
+
+
+FORBIDDEN_STATUS: dict[str, tuple[Json, str]] = {
+    "phase": ({"status": {"phase": "Failed"}}, f"no more of a pod's status than {WAITING}"),
+    "nomination": ({"status": {"nominatedNodeName": "n"}}, f"no more of a pod's status than {WAITING}"),
+    "another": (said("Ready"), f"no condition but {WAITING}"),
+    "changed": (said("PodScheduled"), f"no condition but {WAITING}"),
+    "gone": (
+        {"status": {"conditions": [{"type": "PodScheduled", "$patch": "delete"}]}}, f"no condition but {WAITING}"
+    ),
+    "label": ({"metadata": {"labels": {"app": "x"}}}, "changes a pod's status alone"),
+}  # fmt: skip
+
+
+async def test_our_account_says_why_a_pod_waits(ours: Api, admin: Api, pod: str) -> None:
+    """And takes it back, on the version that it saw."""
+    version = (await admin.get(pod))["metadata"]["resourceVersion"]
+    await ours.patch(f"{pod}/status", {"metadata": {"resourceVersion": version}, **said(WAITING)}, STRATEGIC)
+    with pytest.raises(ApiError) as error:
+        await ours.patch(
+            f"{pod}/status", {"metadata": {"resourceVersion": version}, **said(WAITING, "False")}, STRATEGIC
+        )
+    assert error.value.status == 409
+    found = await ours.patch(f"{pod}/status", said(WAITING, "False"), STRATEGIC)
+    assert [(c["type"], c["status"]) for c in found["status"]["conditions"]] == [
+        (WAITING, "False"),
+        ("PodScheduled", "False"),
+    ]
+
+
+@pytest.mark.parametrize("what", FORBIDDEN_STATUS)
+async def test_our_account_says_nothing_else_of_pods(ours: Api, pod: str, what: str) -> None:
+    body, says = FORBIDDEN_STATUS[what]
+    await refused(ours.patch(f"{pod}/status", body, STRATEGIC), says)
 
 
 async def test_our_account_cannot_take_all_gates(ours: Api, pod: str) -> None:

@@ -9,8 +9,10 @@ import pytest
 from tests.control.troupe import RECORD, Scene, gone, quiet, scene
 from tests.proofs.stage import USER, Stage, job
 from tests.rig.client import ApiError, eventually
+from tests.rig.objects import Object
 
 pytestmark = [pytest.mark.rig, pytest.mark.asyncio(loop_scope="session")]
+WAITING = "queuectl.io/Waiting"
 LONG = ".".join("abcd") + "." + ".".join(letter * 60 for letter in "wxyz")  # 251 characters: a legal name
 
 
@@ -18,6 +20,16 @@ async def own_record(play: Scene, pod: str) -> dict[str, object]:
     """The admission that a pod carries itself."""
     found = await play.admin.get(f"{play.pods}/{pod}")
     return dict(json.loads(found["metadata"]["annotations"][RECORD]))
+
+
+async def waiting(play: Scene, pod: str, status: str) -> Object:
+    """Wait until a pod's own condition says so, and return it."""
+
+    async def look() -> Object:
+        conditions = (await play.admin.get(f"{play.pods}/{pod}"))["status"].get("conditions") or ()
+        return next((one for one in conditions if (one["type"], one["status"]) == (WAITING, status)), {})
+
+    return dict(await eventually(look, 30, f"{pod} to say {WAITING}={status}"))
 
 
 async def test_hand_written_groups(stage: Stage) -> None:
@@ -65,7 +77,10 @@ async def test_hand_written_groups(stage: Stage) -> None:
 
 
 async def test_groups_of_one(stage: Stage) -> None:
-    """One write each, charged once after a restart, room again at once; names and annotations as long as they may be."""
+    """One write each, charged once after a restart, room again at once; names and annotations as long as they may be.
+
+    What waits says why, and takes it back.
+    """
     async with scene(stage, 1) as play:
         hostile = {"example.com/big": "ü" * 100_000, "queuectl.io/topology-preferred": "\u202eros\u0301" * 1000}
         await play.pod("solo-0", 2, annotations=hostile)
@@ -75,6 +90,7 @@ async def test_groups_of_one(stage: Stage) -> None:
         with pytest.raises(ApiError, match="the controller's own"):
             await play.pod("forged", 2, annotations={RECORD: json.dumps(forged)})
         await play.pod("solo-1", 2)
+        assert (await waiting(play, "solo-1", "True"))["reason"] == "NoCapacity"
         await quiet(stage)
         assert len(await play.on_nodes()) == 2
         for name, node in (await play.on_nodes()).items():
@@ -84,8 +100,12 @@ async def test_groups_of_one(stage: Stage) -> None:
         await gone(play.tenant, f"{play.pods}/{LONG}")
         assert set(await play.run(2)) == {"solo-0", "solo-1"}
         await play.settled(4)
+        assert (await waiting(play, "solo-1", "False"))["reason"] == "Admitted"
         ours = [e for e in play.events() if e.stored and e.user.username == USER]
-        assert [e.what for e in ours if e.object_ref.namespace == play.namespace] == ["pods"] * 3
+        assert [e.what for e in ours if e.object_ref.namespace == play.namespace] == [
+            *("pods", "pods"),
+            *("pods/status", "pods", "pods/status"),  # why it waits; its release; that it waits no more
+        ]
 
 
 async def test_a_users_own_suspend(stage: Stage) -> None:

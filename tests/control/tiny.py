@@ -59,13 +59,13 @@ class Tiny:
         meta["resourceVersion"] = str(next(self._version))
         meta.setdefault("creationTimestamp", "2026-11-30T10:00:00Z")
         self.objects[key] = body
-        self.changes += self.source.apply(kind, Upserted(msgspec.convert(body, kind.type)))
+        self.changes += self.source.apply(kind, Upserted(_shown(kind, body)))
         return body
 
     def drop(self, kind: Kind, namespace: str, name: str) -> None:
         """Delete an object and show it."""
         body = self.objects.pop((kind.plural, namespace, name))
-        self.changes += self.source.apply(kind, Deleted(msgspec.convert(body, kind.type)))
+        self.changes += self.source.apply(kind, Deleted(_shown(kind, body)))
 
     def get(self, kind: Kind, namespace: str, name: str) -> Json:
         """An object as stored."""
@@ -223,6 +223,11 @@ class Tiny:
                 return self.written[before:]
             self.send(writes[0])
         raise AssertionError(f"no rest after {most} writes: {self.written[-10:]}")
+
+
+def _shown(kind: Kind, body: Json) -> Any:
+    """As it comes over the wire."""
+    return msgspec.json.decode(msgspec.json.encode(body), type=kind.type)
 
 
 def spec() -> Json:

@@ -62,6 +62,8 @@ class Admission:
         if old is not None and request.user == USER:
             if main:
                 _own(request, old, new)
+            elif plural == "pods" and request.subresource == "status":
+                _own_word(old, new)
             self._fenced(request, new)
         return new
 
@@ -198,6 +200,24 @@ def _own(request: Request, old: Json, new: Json) -> None:
             raise _denied(new, what, policy, "the controller removes no scheduling gate but its own")
         if changed or _preferred(old) != _preferred(new):
             raise _denied(new, what, policy, "the controller only pins and releases pods")
+
+
+def _own_word(old: Json, new: Json) -> None:
+    """Of a pod's status, our own account writes one condition."""
+    policy = "queuectl-own-writes-pod-status"
+    if any(old["metadata"].get(part) != new["metadata"].get(part) for part in ("annotations", "labels", "finalizers")):
+        raise _denied(new, "pods", policy, "the controller changes a pod's status alone")
+    (before, had), (after, said) = (_apart(one["status"]) for one in (old, new))
+    if before != after:
+        raise _denied(new, "pods", policy, f"the controller writes no more of a pod's status than {names.WAITING}")
+    if had != said:
+        raise _denied(new, "pods", policy, f"the controller writes no condition but {names.WAITING}")
+
+
+def _apart(status: Json) -> tuple[Json, dict[str, Json]]:
+    """A pod's status without its conditions, and these by type, but for ours."""
+    conditions = {one["type"]: one for one in status.get("conditions") or () if one["type"] != names.WAITING}
+    return {name: value for name, value in status.items() if name != "conditions"}, conditions
 
 
 def _preferred(pod: Json) -> Any:

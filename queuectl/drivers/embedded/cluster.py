@@ -24,6 +24,7 @@ from queuectl.drivers.embedded.merge import Json
 from queuectl.drivers.embedded.store import Store
 
 USER = "queuectl"
+API_SERVER = "system:apiserver"  # what it writes by itself is no user's
 
 
 class EmbeddedCluster(Cluster):
@@ -91,7 +92,7 @@ class EmbeddedCluster(Cluster):
                 "message": "Eviction API: evicting", "lastTransitionTime": self.store.time(),
             }  # fmt: skip
             patch = {"status": {"conditions": [said]}}
-            self.store.patch(PODS, namespace, name, patch, self.user, subresource="status")
+            self.store.patch(PODS, namespace, name, patch, API_SERVER, subresource="status")
         self.store.delete(PODS, namespace, name, self.user, uid=uid)
 
     def _budget(self, namespace: str, pod: Json) -> ClusterError | None:
