@@ -32,8 +32,12 @@ def test_everybody_imports_only_from_below(monkeypatch: pytest.MonkeyPatch, caps
     ("before", "after", "says"),
     [
         ('"engine | contract", "model"', '"model", "engine | contract"', "queuectl.engine is not allowed to import"),
-        ('    "curves | gains",\n    "rooms",', '    "rooms",\n    "curves | gains",', "queuectl.engine.rooms"),
-        ('    "curves | gains",\n', '    "curves",\n', "must be declared as a layer"),
+        (
+            '    "curves | gains | single",\n    "rooms",',
+            '    "rooms",\n    "curves | gains | single",',
+            "queuectl.engine.rooms",
+        ),
+        ('    "curves | gains | single",\n', '    "curves | gains",\n', "must be declared as a layer"),
         ('    "rooms",\n', '    "rooms",\n    "bends",\n', "Missing layer"),
     ],
     ids=["upside-down", "inside-the-engine", "not-listed", "listed-and-gone"],
