@@ -2,5 +2,5 @@
 
 Read in this order: ``engine`` (the pipeline on one screen), ``standing`` and ``slots`` (a gang's life), ``state`` with
 ``derive``, ``fleet`` and ``branches`` (what is charged where), ``ordering`` (whose turn), ``placement``
-(one gang onto the nodes).
+(one gang onto the nodes). ``fairshare`` with ``entitlement`` and ``surplus`` divides a pool among queues; nothing acts on it yet.
 """
