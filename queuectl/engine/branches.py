@@ -189,5 +189,5 @@ def _add(totals: dict[str, int], requests: Iterable[tuple[str, int]], count: int
         total = totals.get(resource, 0) + amount * count
         if total:
             totals[resource] = total
-        else:
-            totals.pop(resource, None)
+        elif resource in totals:
+            del totals[resource]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 from msgspec import Struct, field
@@ -20,10 +21,8 @@ class Count(Struct):
 
     def add(self, other: Count) -> None:
         """Count these too."""
-        for phase, number in other.phases.items():
-            _add(self.phases, phase, number)
-        for resource, amount in other.pending.items():
-            _add(self.pending, resource, amount)
+        _add(self.phases, other.phases.items(), 1)
+        _add(self.pending, other.pending.items(), 1)
 
 
 class Counts:
@@ -37,16 +36,17 @@ class Counts:
         count = self.queues.get(queue)
         if count is None:
             count = self.queues[queue] = Count()
-        _add(count.phases, phase, sign)
-        for resource, amount in pending:
-            _add(count.pending, resource, amount * sign)
+        _add(count.phases, ((phase, 1),), sign)
+        if pending:
+            _add(count.pending, pending, sign)
         if not count.phases:
             del self.queues[queue]
 
 
-def _add(totals: dict[_Key, int], key: _Key, amount: int) -> None:
-    total = totals.get(key, 0) + amount
-    if total:
-        totals[key] = total
-    else:
-        totals.pop(key, None)
+def _add(totals: dict[_Key, int], items: Iterable[tuple[_Key, int]], sign: int) -> None:
+    for key, amount in items:
+        total = totals.get(key, 0) + amount * sign
+        if total:
+            totals[key] = total
+        elif key in totals:
+            del totals[key]

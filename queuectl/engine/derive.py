@@ -34,15 +34,14 @@ def record_of(standing: Standing) -> Record | None:
         standing.assumed = None
     if gang.record is None and standing.known is not None and gang.round >= standing.known.round:
         standing.known = None
-    found = [record for record in (gang.record, standing.known, standing.assumed) if record is not None]
+    found = [gang.record, standing.known, standing.assumed]
     if gang.lone:
-        found.extend(
-            member.record for member in standing.members.values() if member.record and member.stage is not Stage.FAILED
-        )
-    best = max(found, key=lambda record: record.round, default=None)
-    if best is not None:
-        standing.last_round = max(standing.last_round, best.round)
-    standing.last_round = max(standing.last_round, gang.round)
+        found.extend(member.record for member in standing.members.values() if member.stage is not Stage.FAILED)
+    best: Record | None = None
+    for record in found:
+        if record is not None and (best is None or record.round > best.round):
+            best = record
+    standing.last_round = max(standing.last_round, gang.round, best.round if best is not None else 0)
     return best
 
 
@@ -102,10 +101,8 @@ def phase(standing: Standing) -> Phase:
         return Phase.LEAVING
     if standing.placed is None and not gang.roles:  # no PodGroup, or one that cannot be used: only what runs counts
         return Phase.RUNNING if any(member.stage in LIVE for member in standing.members.values()) else Phase.PENDING
-    core = [slot for slot in standing.core() if slot not in standing.closed]
-    filler = standing.filler()
-    stages = [filler[slot].stage if slot in filler else Stage.GATED for slot in (core if filler else core[:1])]
-    if standing.placed is None and any(stage is Stage.GATED for stage in stages):
+    stages = _stages(standing)
+    if standing.placed is None and Stage.GATED in stages:
         return Phase.PENDING
     if standing.assumed is not None:
         return Phase.ASSUMED
@@ -115,6 +112,15 @@ def phase(standing: Standing) -> Phase:
     if lowest >= Stage.BOUND:
         return Phase.BOUND
     return Phase.RECORDED if highest is Stage.GATED else Phase.RELEASED
+
+
+def _stages(standing: Standing) -> set[Stage]:
+    """How far the slots of the core have come that have not succeeded; one without a pod is gated. O(core), O(1) without pods."""
+    core, closed = standing.core(), standing.closed
+    if not standing.slot_of:
+        return {Stage.GATED} if len(core) > len(closed) or not closed.issuperset(core) else set()
+    filler = standing.filler()
+    return {filler[slot].stage if slot in filler else Stage.GATED for slot in core if slot not in closed}
 
 
 def need(standing: Standing) -> Amounts:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from queuectl.engine.asks import levels
 from queuectl.engine.branches import Branches
 from queuectl.engine.standing import Standing
-from queuectl.model.gangs import Gang
 from queuectl.model.reasons import CountEvidence, Misfit, Reason, TextEvidence
 from queuectl.model.settings import Settings
 
@@ -24,19 +23,17 @@ def blockers(
     found = list(gang.blocked)
     if standing.refused is not None:
         found.append(standing.refused)
-    filler = standing.filler()
-    core = standing.core()
-    shapes = standing.shapes()
-    if standing.waiting and (have := sum(shape is not None for shape in shapes)) < len(core):
+    core, shapes, filler = standing.core(), standing.shapes(), standing.filler()
+    if standing.waiting and (have := sum(count for shape, count in shapes if shape is not None)) < len(core):
         found.append(Misfit(Reason.WAITING_FOR_MEMBERS, CountEvidence(len(core), have)))
-    members = [filler[slot] for slot in core if slot in filler]
+    members = [filler[slot] for slot in core if slot in filler] if filler else []
     texts = [(Reason.FOREIGN_GATE, gate) for member in members for gate in member.foreign_gates]
-    if standing.waiting:
+    if standing.waiting and any(role.gates for role in gang.roles):
         # A pod that does not exist yet will come with the gates of its template, and could not be released.
-        empty = {standing.role_of(slot) for slot in core if slot not in filler} if _gated(gang) else set()
+        empty = {standing.role_of(slot) for slot in core if slot not in filler}
         texts += [(Reason.FOREIGN_GATE, gate) for role in gang.roles if role in empty for gate in role.gates]
     if not gang.best_effort:
-        texts += [(Reason.UNMODELLED, what) for shape in shapes if shape is not None for what in shape.unmodelled]
+        texts += [(Reason.UNMODELLED, what) for shape, _ in shapes if shape is not None for what in shape.unmodelled]
     texts += [(Reason.UNKNOWN_LEVEL, level) for level in levels(standing) if not known(level)]
     texts += [(Reason.INVALID_REQUEST, UNPINNABLE) for member in members if not member.pinnable]
     found += [Misfit(reason, TextEvidence(what)) for reason, what in dict.fromkeys(texts)]
@@ -46,7 +43,3 @@ def blockers(
     elif now < gang.not_before:
         found.append(Misfit(Reason.BACKOFF, CountEvidence(gang.not_before, gang.requeues)))
     return (*found, *branches.misfits(gang.queue))
-
-
-def _gated(gang: Gang) -> bool:
-    return any(role.gates for role in gang.roles)

@@ -194,12 +194,20 @@ class Standing(Struct, kw_only=True):
             found.extend((role, shape, run) for shape, run in runs.values())
         return [run for run in found if run[2]]
 
-    def shapes(self) -> list[Shape | None]:
-        """What each slot of the core is charged, or would be, slots ascending; None where nobody can tell yet."""
+    def shapes(self) -> list[tuple[Shape | None, int]]:
+        """What slots of the core are charged, or would be, and how many of them; None where nobody can tell yet.
+
+        One entry for each shape object, in the order of their first slots. O(roles) while the gang has no members, else O(core).
+        """
         filler = self.filler()
-        if self.gang is None or not (filler or self.charges):
-            return [role.shape for role in (self.gang.roles if self.gang else ()) for _ in range(role.minimum)]
-        return [self.shape_of(slot, filler.get(slot)) for slot in self.core()]
+        if not (filler or self.charges):
+            return [(role.shape, role.minimum) for role in (self.gang.roles if self.gang else ()) if role.minimum]
+        found: dict[int, tuple[Shape | None, int]] = {}  # by identity: a template's slots are many
+        for slot in self.core():
+            shape = self.shape_of(slot, filler.get(slot))
+            _, count = found.get(id(shape), (shape, 0))
+            found[id(shape)] = shape, count + 1
+        return list(found.values())
 
     def duties(self) -> tuple[int, ...]:
         """The slots that the record promises to the core and that have not succeeded, ascending."""

@@ -165,7 +165,7 @@ class State:
         standing.slot_of, closed = match(standing)
         if standing.gang is not None and standing.placed is not None and not standing.gang.rolling:
             standing.done |= closed
-        standing.closed = closed | (standing.done - set(standing.slot_of.values()))
+        standing.closed = closed | standing.done.difference(standing.slot_of.values()) if standing.done else closed
         if standing.gang is not None and standing.gang.roles and standing.placed is not None:
             slots = standing.gang.maximum
             standing.shed |= {place.slot for place in standing.placed.places if place.slot >= slots}
@@ -178,10 +178,11 @@ class State:
         """Apply the difference between what is charged and what should be; the queue is charged with the nodes."""
         queue = standing.gang.queue if standing.gang else ""
         old, same = standing.charges, queue == standing.charged_to
-        gone = [charge for key, charge in old.items() if not same or target.get(key) != charge]
-        come = [charge for key, charge in target.items() if not same or old.get(key) != charge]
-        self._charge_all(standing.charged_to, gone, -1)
-        self._charge_all(queue, come, 1)
+        if old or target:
+            gone = [charge for key, charge in old.items() if not same or target.get(key) != charge]
+            come = [charge for key, charge in target.items() if not same or old.get(key) != charge]
+            self._charge_all(standing.charged_to, gone, -1)
+            self._charge_all(queue, come, 1)
         for key, before in old.items():
             if isinstance(key, int) and (after := target.get(key)) is not None and before.shape != after.shape:
                 standing.reshaped.setdefault(key, before.shape.requests)
@@ -216,8 +217,10 @@ class State:
     def _charge_all(self, queue: str, pods: list[Charge], sign: int) -> None:
         """Charge a gang's pods, alike ones together: O(pods) to count them, a ledger's entry for each node and shape."""
         shapes: dict[int, tuple[Shape, dict[str, int]]] = {}  # by identity: hashing thousands costs more than it saves
+        shape, nodes = None, dict[str, int]()
         for pod in pods:
-            _, nodes = shapes.setdefault(id(pod.shape), (pod.shape, {}))
+            if pod.shape is not shape:
+                shape, nodes = shapes.setdefault(id(pod.shape), (pod.shape, {}))
             nodes[pod.node] = nodes.get(pod.node, 0) + 1
         for shape, nodes in shapes.values():
             for node, count in nodes.items():
