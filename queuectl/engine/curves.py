@@ -72,6 +72,12 @@ class Objective:
         """One term at its place: ``kind`` 0 touched, 1 breakage, 2 leftover."""
         return value << self._shifts[level][kind]
 
+    def ideal(self, cost: int, nodes: int) -> bool:
+        """Whether a cost is that of so many nodes inside one domain of every other level, with nothing broken into."""
+        levels = len(self._shifts)
+        touched = (nodes << self._shifts[-1][0]) + sum(1 << touched for touched, _, _ in self._shifts[:-1])
+        return cost >> _TERM * levels == touched >> _TERM * levels
+
     def shift(self, level: int) -> int:
         """A cost shifted right by this many bits is how many domains of the level it has touched, if none coarser."""
         return self._shifts[level][0]

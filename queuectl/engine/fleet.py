@@ -48,6 +48,8 @@ class Fleet:
         self.revision = 0  # some node was changed by the cluster, not by a charge
         self.ticks = 0  # counts the changes of rows; only ever compared
         self.touched: Column = np.zeros(0, np.int64)  # per row, ``ticks`` at its last change
+        self.stirred: list[int] = []  # per coarsest domain, ``ticks`` at the last change of one of its rows
+        self._home: list[int] = []  # row -> coarsest domain
         self._recent: deque[int] = deque(maxlen=_RECENT)  # the rows of the last ticks
         self.gained: set[str] = set()  # nodes with more room than before, until a decision has looked at them
         self._has: dict[str, dict[str, int]] = {}  # node -> allocatable, to look up in
@@ -158,6 +160,8 @@ class Fleet:
         self.era += 1
         self.edition += 1
         self.touched = np.zeros(rows, np.int64)
+        self.stirred = [0] * len(self.starts[0])
+        self._home = self.domain[0].tolist()
         return True
 
     def rows_of(self, level: int, domain: int) -> range:
@@ -166,6 +170,12 @@ class Fleet:
             return range(len(self.tree.nodes))
         starts = self.tree.levels[level].starts
         return range(starts[domain], starts[domain + 1])
+
+    def inside(self, level: int, domain: int, below: int) -> range:
+        """The domains of a finer level, or of this one, inside a domain."""
+        first = self.first[level][below]
+        end = len(self.starts[below]) if domain + 1 == len(first) else int(first[domain + 1])
+        return range(int(first[domain]), end)
 
     def changed(self, since: int) -> Column:
         """The rows changed after ``ticks`` was ``since``, each once; not across eras. O(changes) if few, else O(nodes)."""
@@ -187,6 +197,7 @@ class Fleet:
     def _touch(self, row: int) -> None:
         self.ticks += 1
         self.touched[row] = self.ticks
+        self.stirred[self._home[row]] = self.ticks
         self._recent.append(row)
 
     def _shrink(self, node: Node) -> None:

@@ -6,7 +6,7 @@ A ``Tally`` follows the fleet: it applies the rows touched since it last looked,
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from queuectl.model.resources import GPU
 _ROOMS = 256  # 100 kB each at 10,000 nodes and three levels: 25 MB
 MOST_PODS = 2**20  # a node and shape; far above any kubelet's limit, and sums over all nodes stay in range
 MOST_GPUS = 2**34  # GPU units a node (17 million devices): what the objective's terms hold for 10,000 nodes (curves.py)
+_LOOKS = 8  # at coarsest domains; many more would cost as much as all rows at once
 _FEW = 500  # rows: above this, all 10,000 in order cost no more than these by index
 
 Rows = Column | slice
@@ -30,7 +31,9 @@ class Tally:
         self._fleet, self._count = fleet, count
         self._charged = charged  # whether it depends on what is used, or only on what is installed
         self._version = (-1, -1)
+        self._whole = False  # whether it knows all rows, as they were at the tick read
         self._read = 0
+        self._looked: dict[int, int] = {}  # coarsest domain -> tick at which only this one was counted
         self.rows: Column = np.zeros(0, np.int64)
         self.sums: list[Column] = []
 
@@ -42,22 +45,49 @@ class Tally:
     def current(self) -> Tally:
         """This tally, caught up with the fleet. O(rows touched since), at most O(nodes)."""
         fleet = self._fleet
-        version = (fleet.edition, 0 if self._charged else fleet.revision)
-        if self._version == version:
+        if self._fresh() and self._whole:
             if not self._charged or self._read == fleet.ticks:
                 return self
             changed = fleet.changed(self._read)
-            self._read = fleet.ticks
+            self._looked.clear()
             if len(changed) <= _FEW:
+                self._read = fleet.ticks
                 self._catch_up(changed)
                 return self
-        self._version, self._read = version, fleet.ticks
+        self._whole, self._read = True, fleet.ticks
+        self._looked.clear()
         self.rows = self._count(slice(None))
         self.sums = [
             np.add.reduceat(self.rows, starts) if len(starts) else np.zeros(0, np.int64) for starts in fleet.starts[:-1]
         ]
         self.sums.append(self.rows)
         return self
+
+    def look(self, coarse: int) -> None:
+        """Catch up with one coarsest domain; what the tally says of others may be old. O(its rows)."""
+        fleet = self._fleet
+        if not self._fresh():
+            self.sums = [np.zeros(len(starts), np.int64) for starts in fleet.starts]
+            self.rows = self.sums[-1]
+        if self._looked.get(coarse, self._read if self._whole else -1) >= fleet.stirred[coarse]:
+            return
+        self._looked[coarse] = fleet.ticks
+        part = fleet.rows_of(0, coarse)
+        rows = self._count(slice(part.start, part.stop))
+        for level, sums in enumerate(self.sums[:-1]):
+            inside = fleet.inside(0, coarse, level)
+            inner = slice(inside.start, inside.stop)
+            sums[inner] = np.add.reduceat(rows, fleet.starts[level][inner] - part.start)
+        self.rows[part.start : part.stop] = rows
+
+    def _fresh(self) -> bool:
+        """Whether rows are numbered and masked as when it last counted; else it must start over."""
+        version = (self._fleet.edition, 0 if self._charged else self._fleet.revision)
+        if self._version == version:
+            return True
+        self._version, self._whole = version, False
+        self._looked.clear()
+        return False
 
     def _catch_up(self, changed: Column) -> None:
         """Count these rows again; each is named once."""
@@ -83,11 +113,15 @@ class Rooms:
 
     def room(self, shape: Shape) -> Tally:
         """Pods of this shape that fit now."""
+        return self.tally(shape).current()
+
+    def tally(self, shape: Shape) -> Tally:
+        """The same, not caught up with the fleet yet."""
         return self._kept(self._rooms, shape, usable=True)
 
     def ever(self, shape: Shape) -> Tally:
         """Pods of this shape that would fit if every node were empty and well."""
-        return self._kept(self._ever, shape, usable=False)
+        return self._kept(self._ever, shape, usable=False).current()
 
     def gpus_free(self) -> Tally:
         """Free GPU units on usable nodes."""
@@ -97,6 +131,17 @@ class Rooms:
         """GPU units of usable nodes."""
         return self._gpus.current()
 
+    def fullest(self, taken: int) -> Iterator[int]:
+        """A few coarsest domains with so many GPUs free, least first, as long as one alone has the least left over."""
+        left = self.gpus_free().sums[0]
+        order = np.argsort(left, kind="stable")
+        order = order[np.searchsorted(left, taken, sorter=order) :][: _LOOKS + 1]
+        values = left[order].tolist()
+        for place, domain in enumerate(order[:_LOOKS].tolist()):
+            if values[place : place + 2].count(values[place]) > 1:
+                return  # what is left over further down decides between them
+            yield domain
+
     def _kept(self, kept: OrderedDict[Shape, Tally], shape: Shape, *, usable: bool) -> Tally:
         tally = kept.get(shape)
         if tally is None:
@@ -105,7 +150,7 @@ class Rooms:
                 kept.popitem(last=False)
         else:
             kept.move_to_end(shape)
-        return tally.current()
+        return tally
 
     def _tally(self, shape: Shape, *, usable: bool) -> Tally:
         fleet, filters = self.fleet, self.filters
@@ -123,10 +168,10 @@ class Rooms:
                 return _holds(columns, wants, rows) * suited
             # Of all rows, few hold even one when the cluster is full, and comparing costs a fraction of dividing.
             for name, amount in wants:
-                suited = suited & (columns[name] >= amount)
+                suited = suited & (columns[name][rows] >= amount)
             fit: Column = np.zeros(len(suited), np.int64)
             places = suited.nonzero()[0]
-            fit[places] = _holds(columns, wants, places)
+            fit[places] = _holds(columns, wants, places + (rows.start or 0))
             return fit
 
         return Tally(fleet, count, charged=usable)

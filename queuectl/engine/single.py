@@ -8,22 +8,19 @@ nothing wholly free is broken into, what is left over in the coarsest domain dec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from queuectl.engine.fleet import Column, least
 from queuectl.engine.rooms import MOST_PODS, Rooms
 from queuectl.model.gangs import Shape
 
-_LOOKS = 8  # at coarsest domains; many more would cost as much as all rows at once
-
 
 class Single:
     """The question for the best node: ``count`` pods of a shape that take ``taken`` GPUs, in named domains of some levels."""
 
     def __init__(self, rooms: Rooms, shape: Shape, count: int, taken: int, named: set[int]) -> None:
-        self._fleet = fleet = rooms.fleet
+        self._rooms, self._fleet = rooms, rooms.fleet
+        fleet = rooms.fleet
         self._wants = [(name, least(amount * count)) for name, amount in shape.requests]
         self._possible = len(self._wants) > 0 and count <= MOST_PODS
         for name, amount in self._wants:
@@ -43,24 +40,13 @@ class Single:
             return None
         fleet = self._fleet
         if len(within) == len(fleet.tree.nodes) and len(fleet.starts) > 1:
-            for part in self._fullest():
-                if len(rows := self._unbroken(self._holding(part))):
+            for coarse in self._rooms.fullest(self._taken):
+                if len(rows := self._unbroken(self._holding(fleet.rows_of(0, coarse)))):
                     return self._least(rows, breaking=False)
         rows = self._holding(within)
         if len(unbroken := self._unbroken(rows)):
             return self._least(unbroken, breaking=False)
         return self._least(rows, breaking=True) if len(rows) else None
-
-    def _fullest(self) -> Iterator[range]:
-        """The coarsest domains that have so much free, least first, as far as one alone has the least left over."""
-        left = self._free.sums[0]
-        order = np.argsort(left, kind="stable")
-        order = order[np.searchsorted(left, self._taken, sorter=order) :][: _LOOKS + 1]
-        values = left[order].tolist()
-        for place, domain in enumerate(order[:_LOOKS].tolist()):
-            if values[place : place + 2].count(values[place]) > 1:
-                return  # what is left over further down decides between them
-            yield self._fleet.rows_of(0, domain)
 
     def _holding(self, within: range) -> Column:
         """The rows of a run that have room for all the pods."""

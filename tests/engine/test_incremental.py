@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuectl.engine import single
+from queuectl.engine import rooms as rooms_module
 from queuectl.engine.curves import Curves, Need
 from queuectl.engine.request import Fit, Group, Request
 from queuectl.engine.rooms import Rooms
@@ -99,7 +99,7 @@ def test_the_best_node_is_the_one_with_the_least_objective(
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(single, "_LOOKS", looks)
+        patch.setattr(rooms_module, "_LOOKS", looks)
         found = Single(made.rooms, each, count, taken, set()).node(fleet.rows_of(-1, 0))
     assert found == min(rows.tolist(), key=lambda row: (terms(row), row), default=None)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuectl.engine import placement as module
+from queuectl.engine import search as module
 from queuectl.engine.placement import Placement
 from queuectl.engine.request import Fit, Group, Refusal, Request
 from queuectl.engine.state import State
