@@ -83,15 +83,33 @@ class Search:
         curves = self._curves(_NEAR)
         for coarse in self._rooms.fullest(self._taken):
             need.room.look(coarse)
-            domains = self._holding(level, fleet.inside(0, coarse, level))
-            if not len(domains):
-                continue
-            best, complete = self._best(level, *self._ranked(level, domains), curves)
-            if not complete:
-                return None
-            if best is not None and self._objective.ideal(best[0], fewest):
-                return curves.rows(level, best[1])
+            domain = self._ideal(level, fleet.inside(0, coarse, level), fewest, curves)
+            if domain is not None:
+                return curves.rows(level, domain)
         return None
+
+    def _ideal(self, level: int, within: range, fewest: int, curves: Curves) -> int | None:
+        """The one of these domains of nodes with the best placement on so few nodes that breaks nothing; None without one."""
+        need, rows_of = self._needs[0], self._fleet.rows_of
+        domains = self._holding(level, within)
+        free = self._free.sums[level][domains]
+        domains = domains[(free < self._installed.sums[level][domains]) | (free <= self._taken)]
+        left = [self._free.sums[above][self._above(level, domains, above)].tolist() for above in range(1, level + 1)]
+        best: tuple[list[int], int, int] | None = None
+        for *leftover, domain in sorted(zip(*left, domains.tolist(), strict=True)):
+            if best is not None and leftover != best[0]:
+                break
+            part = rows_of(level, domain)
+            if sum(sorted(need.room.rows[part.start : part.stop].tolist())[-fewest:]) < need.count:
+                continue
+            cost = curves.cost(level, domain)
+            if curves.exhausted:
+                return None
+            if cost is not None:
+                cost += self._coarse(level, domain)
+                if self._objective.ideal(cost, fewest) and (best is None or cost < best[1]):
+                    best = leftover, cost, domain
+        return None if best is None else best[2]
 
     def _curves(self, budget: int = BUDGET) -> Curves:
         return Curves(self._fleet, self._needs, self._free, self._installed, budget)
