@@ -1,4 +1,4 @@
-"""What tables show of queues, gangs and nodes: headers, and rows from the JSON API's objects."""
+"""What tables show of queues, gangs, nodes and pools: headers, and rows from the JSON API's objects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from queuectl.cli.options import GANGS, NODES, QUEUES
+from queuectl.cli.options import GANGS, NODES, POOLS, QUEUES
 from queuectl.cli.text import ago
 from queuectl.contract.home import GROUP
 
@@ -17,7 +17,8 @@ Row = list[object]
 def full_name(kind: str, item: Json) -> str:
     """As ``-o name`` prints it; every verb takes it back."""
     name = item["metadata"]["name"]
-    return {QUEUES: f"queue.{GROUP}/{name}", GANGS: f"podgroup.{GROUP}/{name}", NODES: f"node/{name}"}[kind]
+    kinds = {QUEUES: f"queue.{GROUP}", GANGS: f"podgroup.{GROUP}", NODES: "node", POOLS: f"pool.{GROUP}"}
+    return f"{kinds[kind]}/{name}"
 
 
 def key(item: Json) -> tuple[str, str, str]:
@@ -31,12 +32,14 @@ def headers(kind: str, *, wide: bool, namespaces: bool) -> list[str]:
     match kind:
         case "queues":
             more = ["parent", "weight", "priority"] if wide else []
+            pool = ["pool"] if wide else []
             return [
                 "name",
                 "state",
                 "pending",
                 "admitted",
                 "running",
+                *pool,
                 "resource",
                 "used",
                 "quota",
@@ -48,14 +51,21 @@ def headers(kind: str, *, wide: bool, namespaces: bool) -> list[str]:
             first = ["namespace"] if namespaces else []
             more = ["priority", "owner", "round", "requeues", "nodes", "message"] if wide else []
             return [*first, "name", "queue", "phase", "running", "position", "reason", "age", *more]
+        case "nodes":
+            more = ["domains", "pools"] if wide else []
+            return ["name", "status", "resource", "used", "allocatable", "free", *more]
         case _:
-            return ["name", "status", "resource", "used", "allocatable", "free", *(["domains"] if wide else [])]
+            more = ["selector", "topology", "counted"] if wide else []
+            return ["name", "nodes", "usable", "resource", "used", "allocatable", "free", *more]
 
 
 def rows(
     kind: str, items: Iterable[Json], shown: Sequence[str], as_of: str, *, wide: bool, namespaces: bool
 ) -> list[Row]:
-    """The rows of these objects; queues and nodes have one for each resource in ``shown`` that they know."""
+    """The rows of these objects; all but gangs have one for each resource in ``shown`` that they know.
+
+    Queues have, when ``wide``, one more for each resource of each pool in which they use or list something.
+    """
     found: list[Row] = []
     for item in items:
         match kind:
@@ -63,8 +73,10 @@ def rows(
                 found += _queue(item, shown, wide=wide)
             case "gangs":
                 found.append(_gang(item, as_of, wide=wide, namespaces=namespaces))
-            case _:
+            case "nodes":
                 found += _node(item, shown, wide=wide)
+            case _:
+                found += _pool(item, shown, wide=wide)
     return found
 
 
@@ -94,14 +106,22 @@ def spread(nodes: Sequence[Json], most: int = 4) -> str | None:
     return ",".join([*listed, *([f"+{len(nodes) - most}"] if len(nodes) > most else [])]) or None
 
 
+def selector(item: Json) -> str | None:
+    """``gpu=h100,zone=a``: the labels of a pool's nodes; None where it has all nodes."""
+    return ",".join(f"{key}={value}" for key, value in item["selector"].items()) or None
+
+
 def _queue(item: Json, shown: Sequence[str], *, wide: bool) -> list[Row]:
     counts = item["counts"]
     name = "  " * (len(item["path"]) - 1) + item["metadata"]["name"]
     first: Row = [name, item["state"], counts["pending"], counts["admitted"], counts["running"]]
     more: Row = [item["parent"], item["weight"], item["priority"]] if wide else []
-    known = [one for one in item["resources"] if one["name"] in shown]
-    cells = [[one["name"], one["used"], one["quota"], one["limit"], one["pending"]] for one in known]
-    return [[*first, *cell, *more] for cell in cells or [[None] * 5]]
+    known = [{"pool": "*", **one} for one in item["resources"] if one["name"] in shown]
+    if wide:
+        known += [{**one, "pending": None} for one in item["pools"] if one["name"] in shown]
+    fields = [*(["pool"] if wide else []), "name", "used", "quota", "limit", "pending"]
+    cells: list[Row] = [[one[field] for field in fields] for one in known]
+    return [[*first, *cell, *more] for cell in cells or [[None] * len(fields)]]
 
 
 def _gang(item: Json, as_of: str, *, wide: bool, namespaces: bool) -> Row:
@@ -116,7 +136,15 @@ def _gang(item: Json, as_of: str, *, wide: bool, namespaces: bool) -> Row:
 
 def _node(item: Json, shown: Sequence[str], *, wide: bool) -> list[Row]:
     domains = ",".join(f"{one['level']}={one['name']}" for one in item["domains"])
-    more: Row = [domains] if wide else []
+    more: Row = [domains, ",".join(item["pools"]) or None] if wide else []
     known = [one for one in item["resources"] if one["name"] in shown]
     cells = [[one["name"], one["used"], one["allocatable"], one["free"]] for one in known]
     return [[item["metadata"]["name"], item["status"], *cell, *more] for cell in cells or [[None] * 4]]
+
+
+def _pool(item: Json, shown: Sequence[str], *, wide: bool) -> list[Row]:
+    first: Row = [item["metadata"]["name"], item["nodes"], item["usable"]]
+    more: Row = [selector(item), item["topology"], ",".join(item["counted"]) or None] if wide else []
+    known = [one for one in item["resources"] if one["name"] in shown]
+    cells = [[one["name"], one["used"], one["allocatable"], one["free"]] for one in known]
+    return [[*first, *cell, *more] for cell in cells or [[None] * 4]]

@@ -8,21 +8,21 @@ import click
 
 from queuectl.cli import columns, options, render
 from queuectl.cli.client import Server
-from queuectl.cli.options import GANGS, QUEUES
+from queuectl.cli.options import GANGS, POOLS, QUEUES
 from queuectl.cli.text import plain
 
 Json = dict[str, Any]
 
 
 @click.command("describe")
-@click.argument("what", nargs=-1, required=True, metavar="queue|gang|node NAME")
+@click.argument("what", nargs=-1, required=True, metavar="queue|gang|node|pool NAME")
 @options.namespace
 @options.cluster
 @options.server
 def command(
     what: tuple[str, ...], namespace: str | None, kubeconfig: str | None, context: str | None, server: str
 ) -> None:
-    """Show all that is known of one queue, gang or node."""
+    """Show all that is known of one queue, gang, node or pool."""
     kind, name = options.one(what)
     asked = Server(server)
     if kind == GANGS:
@@ -33,6 +33,8 @@ def command(
         found = asked.get("queues", name)
         gangs = asked.get("gangs", queue=name)
         render.out(queue(found, gangs))
+    elif kind == POOLS:
+        render.out(pool(asked.get("pools", name)))
     else:
         render.out(node(asked.get("nodes", name)))
 
@@ -55,6 +57,8 @@ def queue(found: Json, gangs: Json) -> list[str]:
         [one["name"], one["used"], one["quota"], one["limit"], one["pending"]] for one in found["resources"]
     ]
     text += _section("Resources", ["resource", "used", "quota", "limit", "wanted"], rows)
+    rows = [[one["pool"], one["name"], one["used"], one["quota"], one["limit"]] for one in found["pools"]]
+    text += _section("In pools", ["pool", "resource", "used", "quota", "limit"], rows)
     waiting = [one for one in gangs["items"] if one["phase"] == "Pending"]
     waiting.sort(key=lambda one: (one["queue"], one["position"] is None, one["position"] or 0, one["queuedAt"] or ""))
     rows = [
@@ -126,6 +130,7 @@ def node(found: Json) -> list[str]:
             ("Name", found["metadata"]["name"]),
             ("Status", found["status"]),
             ("Domains", ", ".join(f"{one['level']} {one['name']}" for one in found["domains"])),
+            ("Pools", ", ".join(found["pools"]) or None),
         ]
     )
     rows: list[columns.Row] = [
@@ -134,6 +139,26 @@ def node(found: Json) -> list[str]:
     text += _section("Resources", ["resource", "used", "allocatable", "free"], rows)
     rows = [[one["namespace"], one["name"], one["pods"]] for one in found["gangs"]]
     return text + _section("Gangs", ["namespace", "name", "pods"], rows)
+
+
+def pool(found: Json) -> list[str]:
+    """A pool, what is free in it, and what queues have there."""
+    text = render.block(
+        [
+            ("Name", found["metadata"]["name"]),
+            ("Selector", columns.selector(found)),
+            ("Topology", found["topology"]),
+            ("Counted", ", ".join(found["counted"]) or "devices, cpu and memory"),
+            ("Nodes", f"{found['nodes']}, {found['usable']} of them usable"),
+        ]
+    )
+    text += ["", plain(f"Not as declared: {found['problem']}")] if found["problem"] else []
+    rows: list[columns.Row] = [
+        [one["name"], one["used"], one["allocatable"], one["free"]] for one in found["resources"]
+    ]
+    text += _section("Resources", ["resource", "used", "allocatable", "free"], rows)
+    rows = [[one["queue"], one["name"], one["used"], one["quota"], one["limit"]] for one in found["queues"]]
+    return text + _section("Queues", ["queue", "resource", "used", "quota", "limit"], rows)
 
 
 def _topology(found: Json) -> str | None:

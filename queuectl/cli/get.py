@@ -27,7 +27,7 @@ _SORTS = {
 
 
 @click.command("get")
-@click.argument("what", nargs=-1, required=True, metavar="queues|gangs|nodes [NAME...]")
+@click.argument("what", nargs=-1, required=True, metavar="queues|gangs|nodes|pools [NAME...]")
 @options.namespace
 @click.option("-A", "--all-namespaces", is_flag=True, help="Gangs of all namespaces.")
 @click.option(
@@ -52,7 +52,7 @@ def command(
     context: str | None,
     server: str,
 ) -> None:
-    r"""List queues, gangs or nodes.
+    r"""List queues, gangs, nodes or pools.
 
     \b
     queuectl get queues

@@ -15,12 +15,14 @@ from queuectl.contract.home import GROUP
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-QUEUES, GANGS, NODES = "queues", "gangs", "nodes"
+QUEUES, GANGS, NODES, POOLS = "queues", "gangs", "nodes", "pools"
 _KINDS = {
     **dict.fromkeys(("queues", "queue", f"queues.{GROUP}", f"queue.{GROUP}"), QUEUES),
     **dict.fromkeys(("gangs", "gang", "podgroups", "podgroup", f"podgroups.{GROUP}", f"podgroup.{GROUP}"), GANGS),
     **dict.fromkeys(("nodes", "node", "no"), NODES),
+    **dict.fromkeys(("pools", "pool", f"pools.{GROUP}", f"pool.{GROUP}"), POOLS),
 }
+KINDS = (QUEUES, GANGS, NODES, POOLS)
 # What a gang may be named by, too: what makes its pods, and what makes that. With or without their API group.
 _MAKERS = ("pod", "job", "cronjob", "jobset", "replicaset", "deployment", "statefulset", "leaderworkerset")
 _SHORT = ("po", "cj", "rs", "deploy", "sts", "lws")
@@ -55,7 +57,7 @@ def cluster(command: Command) -> Command:
     )(command)
 
 
-def targets(arguments: tuple[str, ...], known: tuple[str, ...] = (QUEUES, GANGS, NODES)) -> tuple[str, list[str]]:
+def targets(arguments: tuple[str, ...], known: tuple[str, ...] = KINDS) -> tuple[str, list[str]]:
     """``gang train``, ``gang/train``, ``gangs a b``, ``podgroup.queuectl.io/x``, ``job/train``, ``sts web`` → (gangs, names).
 
     Raises Usage.
@@ -79,7 +81,7 @@ def _maker(kind: str) -> bool:
     return word in _SHORT or word.removesuffix("s") in _MAKERS
 
 
-def one(arguments: tuple[str, ...], known: tuple[str, ...] = (QUEUES, GANGS, NODES)) -> tuple[str, str]:
+def one(arguments: tuple[str, ...], known: tuple[str, ...] = KINDS) -> tuple[str, str]:
     """As ``targets``, for verbs that take exactly one name. Raises Usage."""
     kind, names = targets(arguments, known)
     if len(names) != 1:

@@ -9,7 +9,7 @@ from queuectl.control.loop import Controller
 from queuectl.control.source import Source
 from queuectl.drivers.embedded.play import Play
 from queuectl.engine.view import GangView, QueueView
-from queuectl.model.queues import ALL_POOLS
+from queuectl.model.pools import ALL_POOLS
 from queuectl.model.reasons import by_dominance, sentence
 from queuectl.model.resources import GPU
 

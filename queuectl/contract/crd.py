@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from queuectl.contract.home import GROUP
 from queuectl.contract.schema import Part, Rule
-from queuectl.contract.v1alpha1 import VERSION, PodGroup, Queue, Topology
+from queuectl.contract.v1alpha1 import VERSION, PodGroup, Pool, Queue, Topology
 
 Json = dict[str, Any]
 
@@ -132,6 +132,18 @@ POD_GROUPS = Definition(
     ),
     short=("gang", "gangs"),
 )
+POOLS = Definition(
+    Pool,
+    "pools",
+    "Cluster",
+    (
+        Column("Selector", ".spec.nodeSelector", description="Labels of its nodes; none: all nodes"),
+        Column("Topology", ".spec.topology"),
+        Column("Resources", ".spec.resources", description="Counted in shares; none: devices, cpu and memory"),
+        _AGE,
+    ),
+    status=False,
+)
 TOPOLOGIES = Definition(
     Topology,
     "topologies",
@@ -139,7 +151,7 @@ TOPOLOGIES = Definition(
     (Column("Levels", ".spec.levels[*].name", description="From coarse to fine"), _AGE),
     status=False,
 )
-DEFINITIONS = (QUEUES, POD_GROUPS, TOPOLOGIES)
+DEFINITIONS = (QUEUES, POD_GROUPS, POOLS, TOPOLOGIES)
 
 
 def schema(model: type[Part]) -> Json:
@@ -169,8 +181,8 @@ def schema(model: type[Part]) -> Json:
 
 _KEPT = (  # in the order in which they are written
     "description", "type", "x-kubernetes-int-or-string", "anyOf", "format", "enum", "pattern", "minLength", "maxLength",
-    "minimum", "maximum", "minItems", "maxItems", "default", "required", "properties", "x-kubernetes-list-type",
-    "x-kubernetes-list-map-keys", "items",
+    "minimum", "maximum", "minItems", "maxItems", "maxProperties", "default", "required", "properties",
+    "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "items",
 )  # fmt: skip
 _DROPPED = {"title", "$defs", "additionalProperties"}
 
@@ -193,8 +205,9 @@ def _flatten(node: Json, definitions: Json, path: str, above: tuple[str, ...]) -
         raise SchemaError(f"{path}: {', '.join(sorted(unknown))} has no place in a structural schema")
     if "type" not in node and "anyOf" not in node:
         raise SchemaError(f"{path}: no type")
-    if isinstance(node.get("additionalProperties"), dict):
-        raise SchemaError(f"{path}: a map; list its entries by key instead")
+    values = node.get("additionalProperties")
+    if isinstance(values, dict) and "maxProperties" not in node:
+        raise SchemaError(f"{path}: a map without bound; give it max_length, or list its entries by key instead")
     flat = {key: copy.deepcopy(node[key]) for key in _KEPT if key in node}
     if flat.get("default", ...) is None:
         del flat["default"]
@@ -208,6 +221,8 @@ def _flatten(node: Json, definitions: Json, path: str, above: tuple[str, ...]) -
         }
     if "items" in flat:
         flat["items"] = _flatten(flat["items"], definitions, f"{path}[]", above)
+    if isinstance(values, dict):
+        flat["additionalProperties"] = _flatten(values, definitions, f"{path}{{}}", above)
     return flat
 
 

@@ -50,7 +50,7 @@ def controller_rules() -> list[Json]:
         _rule("apps", ["replicasets", "statefulsets"], _FOLLOW),
         _rule("policy", ["poddisruptionbudgets"], ["list"]),
         _rule("scheduling.k8s.io", ["priorityclasses"], _FOLLOW),
-        _rule(GROUP, ["queues", "topologies"], _FOLLOW),
+        _rule(GROUP, ["queues", "pools", "topologies"], _FOLLOW),
         # `release` is a virtual verb: the policy queuectl-release asks for it when our gate is removed.
         _rule(GROUP, ["podgroups"], [*_READ, "create", "release"]),
         _rule(GROUP, ["queues/status", "podgroups/status"], ["patch"]),
@@ -91,11 +91,11 @@ def rbac(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
             "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": NAME},
             "subjects": [who],
         },
-        # A RoleBinding to the built-in roles reaches PodGroups only; Queue and Topology have no namespace, so
+        # A RoleBinding to the built-in roles reaches PodGroups only; the other kinds have no namespace, so
         # reading them takes a ClusterRoleBinding, to `view` or to the third role.
         _role(
             "queuectl-view",
-            [_rule(GROUP, ["podgroups", "queues", "topologies"], _READ)],
+            [_rule(GROUP, ["podgroups", "queues", "pools", "topologies"], _READ)],
             ["view", "edit", "admin"],
         ),
         _role(
@@ -103,5 +103,5 @@ def rbac(user: str = USER, namespace: str = NAMESPACE) -> list[Json]:
             [_rule(GROUP, ["podgroups"], ["create", "update", "patch", "delete", "deletecollection"])],
             ["edit", "admin"],
         ),
-        _role("queuectl-queues-view", [_rule(GROUP, ["queues", "topologies"], _READ)]),
+        _role("queuectl-queues-view", [_rule(GROUP, ["queues", "pools", "topologies"], _READ)]),
     ]

@@ -30,7 +30,7 @@ from queuectl.contract.pins import pinnable, pinned, unpinned
 from queuectl.contract.shapes import Shapes, vector
 from queuectl.contract.times import from_wire
 from queuectl.contract.v1alpha1 import MAX_MEMBERS, InvalidObject, parse_slots, validate
-from queuectl.model import queues, topology
+from queuectl.model import pools, queues, topology
 from queuectl.model.gangs import Gang, GiveBack, Member, Place, Record, Role, Stage
 from queuectl.model.quantity import QuantityError, parse
 from queuectl.model.reasons import Misfit, Reason, TextEvidence
@@ -94,6 +94,17 @@ def queue(custom: Custom) -> queues.Queue:
 
 def _amount(name: str, quantity: object) -> int | None:
     return None if quantity is None else parse(str(quantity), unit(name))
+
+
+def pool(custom: Custom) -> pools.Pool:
+    """A pool. Raises InvalidObject."""
+    spec = validate("Pool", raw(custom, "Pool")).spec
+    return pools.Pool(
+        name=custom.metadata.name,
+        selector=tuple(sorted(spec.node_selector.items())),
+        resources=tuple(sorted(spec.resources)),
+        topology=spec.topology,
+    )
 
 
 def levels(custom: Custom) -> tuple[topology.Level, ...]:

@@ -1,4 +1,4 @@
-"""Our own resources, group ``queuectl.io/v1alpha1``: Queue, PodGroup, Topology. ``api/`` is generated from here.
+"""Our own resources, group ``queuectl.io/v1alpha1``: Queue, PodGroup, Pool, Topology. ``api/`` is generated from here.
 
 Every rule stands once, beside its field: bounds and patterns in the annotations, rules between fields in ``rules``, with
 their CEL for the API server and their Python for ``validate``. Specs refuse unknown fields; a status ignores them, so
@@ -7,6 +7,7 @@ that a controller rolled back to an older version still reads the records of the
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final, Literal, overload
 
 from pydantic import Field, ValidationError
@@ -14,8 +15,10 @@ from pydantic import Field, ValidationError
 from queuectl.contract.home import GROUP
 from queuectl.contract.schema import (
     AMOUNT_RULES,
+    LABEL_KEY,
     Condition,
     Count,
+    LabelValue,
     LevelName,
     Message,
     Metadata,
@@ -32,10 +35,13 @@ from queuectl.contract.schema import (
     keyed,
 )
 from queuectl.contract.slots import MAX_MEMBERS, format_slots, parse_slots
-from queuectl.model.queues import ALL_POOLS, QueueState
+from queuectl.model.pools import ALL_POOLS
+from queuectl.model.queues import QueueState
+from queuectl.model.resources import PODS
+from queuectl.model.topology import DEFAULT_TOPOLOGY
 
 __all__ = [
-    "API_VERSION", "KINDS", "MAX_MEMBERS", "VERSION", "InvalidObject", "PodGroup", "Queue", "Topology", "format_slots",
+    "API_VERSION", "KINDS", "MAX_MEMBERS", "VERSION", "InvalidObject", "PodGroup", "Pool", "Queue", "Topology", "format_slots",
     "parse_slots", "placed", "validate",
 ]  # fmt: skip
 
@@ -59,21 +65,13 @@ class QueueResource(Spec):
     name: Resource
     """The resource, as in pod requests: nvidia.com/gpu, cpu, memory."""
     pool: Annotated[str, Field(pattern=r"^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$", max_length=63)] = ALL_POOLS
-    """The pool of nodes it counts in. Pools come later: for now "*", all nodes together, is the only one."""
+    """The Pool whose nodes it counts on; "*": all nodes together. While there is no Pool, "default" is all nodes too."""
     quota: Quantity | None = None
     """What the queue is entitled to; the idle part is lent."""
     limit: Quantity | None = None
     """Never above this, borrowing included; unset means no limit of its own."""
 
-    rules = (
-        *AMOUNT_RULES,
-        Rule(
-            f"self.pool == '{ALL_POOLS}'",
-            ".pool",
-            f'pools come later; write "{ALL_POOLS}", all nodes together, or leave it out',
-            lambda self, _: self.pool == ALL_POOLS,
-        ),
-    )
+    rules = AMOUNT_RULES
 
 
 class QueueSpec(Spec):
@@ -331,6 +329,52 @@ def placed(group: PodGroup) -> bool:
     return any(one.type == "Placed" and one.status == "True" for one in conditions)
 
 
+# --- Pool ----------------------------------------------------------------------------------------------------------
+
+
+class PoolSpec(Spec):
+    """Which nodes the pool has, and what is shared there."""
+
+    node_selector: Annotated[dict[str, LabelValue], Field(max_length=16)] = Field(default_factory=dict)
+    """Labels that its nodes carry, all of them; empty: every node. A node may belong to several pools, or to none."""
+    resources: Annotated[
+        list[Resource], Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"})
+    ] = Field(default_factory=list)  # fmt: skip
+    """What plays a part in shares and quotas there; empty: devices, cpu and memory. A limit holds for any resource."""
+    topology: Name = DEFAULT_TOPOLOGY
+    """The Topology of its nodes. Where a node is in several pools, the first by name counts whose is not "default"."""
+
+    rules = (
+        Rule(
+            f"!has(self.nodeSelector) || self.nodeSelector.all(key, key.matches('{LABEL_KEY}'))",
+            ".nodeSelector",
+            "has a key that no label can have; write it as in the nodes' labels",
+            lambda self, _: all(re.fullmatch(LABEL_KEY, key) for key in self.node_selector),
+        ),
+        Rule(
+            f"!has(self.resources) || !self.resources.exists(one, one == '{PODS}')",
+            ".resources",
+            f"{PODS} are never shared; leave them out",
+            lambda self, _: PODS not in self.resources,
+        ),
+        Rule(
+            None,
+            ".resources",
+            "names a resource twice",
+            lambda self, _: len(set(self.resources)) == len(self.resources),
+        ),
+    )
+
+
+class Pool(Spec):
+    """A named set of nodes: queues have quotas and limits of their own there, and a gang is placed inside one pool."""
+
+    api_version: str = API_VERSION
+    kind: str = "Pool"
+    metadata: Metadata
+    spec: PoolSpec = PoolSpec()
+
+
 # --- Topology ------------------------------------------------------------------------------------------------------
 
 
@@ -340,10 +384,9 @@ class TopologyLevel(Spec):
     name: LevelName
     """How gangs name this level: zone, rack, node."""
     keys: Annotated[
-        list[Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
-                                  max_length=253)]],
+        list[Annotated[str, Field(pattern=LABEL_KEY, max_length=253)]],
         Field(min_length=1, max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"}),
-    ]  # fmt: skip
+    ]
     """Node labels, alternatives in order of preference (providers differ)."""
 
     rules = (Rule(None, ".keys", "names a key twice", lambda self, _: len(set(self.keys)) == len(self.keys)),)
@@ -366,7 +409,7 @@ class TopologySpec(Spec):
 
 
 class Topology(Spec):
-    """How nodes are near each other. The one named "default" applies; without it the only level is the node."""
+    """How nodes are near each other. "default" applies where no Pool names another; without any the only level is the node."""
 
     api_version: str = API_VERSION
     kind: str = "Topology"
@@ -374,9 +417,10 @@ class Topology(Spec):
     spec: TopologySpec
 
 
-KINDS: Final[dict[str, type[Queue | PodGroup | Topology]]] = {
+KINDS: Final[dict[str, type[Queue | PodGroup | Pool | Topology]]] = {
     "Queue": Queue,
     "PodGroup": PodGroup,
+    "Pool": Pool,
     "Topology": Topology,
 }
 Wire = dict[str, Any]
@@ -387,10 +431,12 @@ def validate(kind: Literal["Queue"], obj: Wire, old: Wire | None = None) -> Queu
 @overload
 def validate(kind: Literal["PodGroup"], obj: Wire, old: Wire | None = None) -> PodGroup: ...
 @overload
+def validate(kind: Literal["Pool"], obj: Wire, old: Wire | None = None) -> Pool: ...
+@overload
 def validate(kind: Literal["Topology"], obj: Wire, old: Wire | None = None) -> Topology: ...
 @overload
-def validate(kind: str, obj: Wire, old: Wire | None = None) -> Queue | PodGroup | Topology: ...
-def validate(kind: str, obj: Wire, old: Wire | None = None) -> Queue | PodGroup | Topology:
+def validate(kind: str, obj: Wire, old: Wire | None = None) -> Queue | PodGroup | Pool | Topology: ...
+def validate(kind: str, obj: Wire, old: Wire | None = None) -> Queue | PodGroup | Pool | Topology:
     """The object as a model. ``old`` is what it replaces, for rules about changes.
 
     Raises KeyError for a kind that is not ours, and InvalidObject with one clause per bad field, each with its path:

@@ -121,7 +121,7 @@ def readme() -> str:
         "whoever submits then writes label and gate. The policies let the controller run as",
         f"`{USER}`; `queuectl.contract.publish.manifests` gives the same for another user.",
         "",
-        "Queue and Topology have no namespace: a binding of `view` or `edit` in a namespace does not reach them. Bind the",
+        "Queue, Pool and Topology have no namespace: a binding of `view` or `edit` in a namespace does not reach them. Bind the",
         "ClusterRole `queuectl-queues-view` by a ClusterRoleBinding to whoever may see all queues.",
     ]
     for title, words in _WORDS:

@@ -13,10 +13,12 @@ from queuectl.control.steps import Step, Write, on_group, on_pod_status
 from queuectl.engine.view import QueueView
 from queuectl.model.gangs import Stage
 from queuectl.model.plan import Admit, Plan, Refuse, Withdraw
+from queuectl.model.pools import ALL_POOLS
 from queuectl.model.reasons import Misfit
 from queuectl.model.resources import Amounts, show
 
 BUDGET = 10.0  # blocker writes a second over all gangs, with as many saved up: far below what an API server notices
+STATUS_AMOUNTS = 64  # what the schema lets a list of amounts hold
 RELEASED_WITHIN = 1.0  # seconds after which a pod that was admitted is looked at again: its release is under way
 
 
@@ -168,9 +170,13 @@ def _same(before: dict[str, Any] | None, after: dict[str, Any]) -> bool:
 
 
 def _fields(queue: QueueView) -> dict[str, Any]:
-    """A queue's status, but for its conditions."""
+    """A queue's status, but for its conditions: over all nodes, and in the pools in which it has quotas or limits."""
+    listed = {entry.pool for entry in queue.entries}
     return {
-        "allocated": _listed(queue.usage),
+        "allocated": [
+            *_listed(queue.usage),
+            *(one for pool, usage in queue.pools if pool in listed for one in _listed(usage, pool)),
+        ][:STATUS_AMOUNTS],
         "pending": _listed(queue.pending),
         "counts": {
             "pending": queue.gangs_pending,
@@ -180,5 +186,5 @@ def _fields(queue: QueueView) -> dict[str, Any]:
     }
 
 
-def _listed(vector: Amounts) -> list[dict[str, str]]:
-    return [{"name": name, "pool": "*", "amount": show(name, amount)} for name, amount in vector if name != "pods"]
+def _listed(vector: Amounts, pool: str = ALL_POOLS) -> list[dict[str, str]]:
+    return [{"name": name, "pool": pool, "amount": show(name, amount)} for name, amount in vector if name != "pods"]

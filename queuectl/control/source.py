@@ -19,6 +19,7 @@ from queuectl.control.ports import Bookmark, Deleted, Event, Malformed, Upserted
 from queuectl.control.rolls import Rolls
 from queuectl.model.changes import (
     Change,
+    LevelsGone,
     LevelsSeen,
     MemberGone,
     MemberSeen,
@@ -26,12 +27,13 @@ from queuectl.model.changes import (
     NodeSeen,
     OccupantGone,
     OccupantSeen,
+    PoolGone,
+    PoolSeen,
     QueueGone,
     QueueSeen,
 )
 from queuectl.model.gangs import Stage
 from queuectl.model.quantity import QuantityError
-from queuectl.model.topology import DEFAULT_LEVELS
 
 __all__ = ["KINDS", "Source", "Tracked"]
 
@@ -41,12 +43,12 @@ KINDS = (
     foreign.NODES,
     foreign.PRIORITY_CLASSES,
     foreign.TOPOLOGIES,
+    foreign.POOLS,
     foreign.QUEUES,
     *OWNER_KINDS,
     foreign.POD_GROUPS,
     foreign.PODS,
 )
-TOPOLOGY = "default"
 # UIDs of gone objects that are remembered: an answer to a write of ours comes seconds after the event that overtook it, and
 # so many pods do not go in that time.
 DEPARTED = 10_000
@@ -63,7 +65,7 @@ class Source(Rolls):
         self.problems = Problems()
         self._departed: dict[str, None] = {}
         self._occupants: dict[str, tuple[str, object]] = {}
-        self._nodes, self._queue_names, self._topologies = Names(), Names(), Names()
+        self._nodes, self._queue_names, self._pools, self._topologies = Names(), Names(), Names(), Names()
 
     # ---- events
 
@@ -125,6 +127,8 @@ class Source(Rolls):
                 return self._nodes.by_uid
             case "queues":
                 return self._queue_names.by_uid
+            case "pools":
+                return self._pools.by_uid
             case "podgroups":
                 return self.groups
             case plural if plural in _OWNER_KINDS:
@@ -160,10 +164,13 @@ class Source(Rolls):
                 self._queue_names.seen(meta)
                 self.queues[meta.name] = obj
                 yield QueueSeen(queue)
+            case Custom(metadata=meta) if kind is foreign.POOLS:
+                pool = translate.pool(obj)
+                self._pools.seen(meta)
+                yield PoolSeen(pool)
             case Custom(metadata=meta) if kind is foreign.TOPOLOGIES:
                 self._topologies.seen(meta)
-                if meta.name == TOPOLOGY:
-                    yield LevelsSeen(translate.levels(obj))
+                yield LevelsSeen(translate.levels(obj), meta.name)
 
     def gone(self, kind: Kind, uid: str) -> list[Change]:
         """Changes that follow when the object of this UID is gone."""
@@ -185,6 +192,9 @@ class Source(Rolls):
                 if name := self._queue_names.gone(uid):
                     del self.queues[name]
                     yield QueueGone(name)
+            case "pools":
+                if name := self._pools.gone(uid):
+                    yield PoolGone(name)
             case "podgroups":
                 yield from self._group_gone(uid)
             case plural if plural in _OWNER_KINDS:
@@ -193,8 +203,8 @@ class Source(Rolls):
                 if self._classes.gone(uid):
                     yield from self._reclassed()
             case _:
-                if self._topologies.gone(uid) == TOPOLOGY:
-                    yield LevelsSeen(DEFAULT_LEVELS)
+                if name := self._topologies.gone(uid):
+                    yield LevelsGone(name)
 
     # ---- pods
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from operator import attrgetter
 
+from queuectl.engine.pools import Pools
 from queuectl.engine.request import Fit, Group, Request
 from queuectl.engine.standing import Standing
 from queuectl.model.gangs import Place, Role, Shape, Stage
 
 
-def core_request(standing: Standing) -> tuple[Request, tuple[tuple[int, ...], ...]]:
+def core_request(standing: Standing, pools: Pools) -> tuple[Request, tuple[tuple[int, ...], ...]]:
     """The request for the slots of the core that nobody holds yet, and the slots of each of its groups, ascending.
 
     Equal shapes are one group, unless their role must or should stay together by itself. Every shape must be known.
@@ -23,7 +24,8 @@ def core_request(standing: Standing) -> tuple[Request, tuple[tuple[int, ...], ..
         own = role.required is not None or role.preferred is not None
         groups.setdefault((shape, role.name if own else ""), (role, []))[1].extend(slots)
     wanted = tuple(
-        Group(shape, len(slots), role.required, role.preferred) for (shape, _), (role, slots) in groups.items()
+        Group(shape, len(slots), role.required, role.preferred, home(standing, role, -1, pools))
+        for (shape, _), (role, slots) in groups.items()
     )
     held = None
     if standing.charges and gang.required is not None:
@@ -32,16 +34,17 @@ def core_request(standing: Standing) -> tuple[Request, tuple[tuple[int, ...], ..
     return Request(wanted, gang.required, anchor), tuple(tuple(sorted(slots)) for _, slots in groups.values())
 
 
-def single_request(standing: Standing, slot: int, shape: Shape) -> Request | None:
-    """The request for one more member, inside the domains that the gang must share. O(slots) if there is such a level."""
+def single_request(standing: Standing, slot: int, shape: Shape, pools: Pools) -> Request | None:
+    """The request for one more member, inside the domains and pools that the gang must share. O(slots) if there are any."""
     role = standing.role_of(slot)
     if role is None:
         return None
     level = role.required or standing.seen.required
-    return Request((Group(shape, 1),), level, None if level is None else _anchor(standing, role, slot))
+    group = Group(shape, 1, pools=home(standing, role, slot, pools))
+    return Request((group,), level, None if level is None else _anchor(standing, role, slot))
 
 
-def extra_requests(standing: Standing) -> Iterator[tuple[int, str, Request]]:
+def extra_requests(standing: Standing, pools: Pools) -> Iterator[tuple[int, str, Request]]:
     """(slot, member, request) of every extra that could be released now. Equal ones share their request. O(members)."""
     made: dict[
         tuple[str, int], Request | None
@@ -52,7 +55,7 @@ def extra_requests(standing: Standing) -> Iterator[tuple[int, str, Request]]:
             continue
         kind = role.name, id(member.shape)
         if kind not in made:
-            made[kind] = single_request(standing, slot, member.shape)
+            made[kind] = single_request(standing, slot, member.shape, pools)
         if (request := made[kind]) is not None:
             yield slot, uid, request
 
@@ -66,6 +69,24 @@ def _anchor(standing: Standing, role: Role, slot: int) -> str | None:
     )
     first = min(peers, default=None)
     return None if first is None else standing.charges[first].node
+
+
+def home(standing: Standing, role: Role, slot: int, pools: Pools) -> tuple[str, ...] | None:
+    """The pools that hold all other charged members of a role, or of the gang where the role has none; () where none does.
+
+    None where nothing is said by that: there are no pools, no others, or the others lie in several. O(slots).
+    """
+    if not (pools and standing.charges):
+        return None
+    found: dict[bool, list[frozenset[str]]] = {True: [], False: []}  # whether of the same role -> their nodes' pools
+    for key, charge in standing.charges.items():
+        if isinstance(key, int) and key != slot and (here := pools.of.get(charge.node)) is not None:
+            found[standing.role_of(key) == role].append(frozenset(here))
+    kin = found[True] or found[False]
+    if not kin:
+        return None
+    shared = frozenset.intersection(*kin)
+    return tuple(sorted(shared)) if shared or not any(kin) else None
 
 
 def places(standing: Standing, fit: Fit, slots: tuple[tuple[int, ...], ...]) -> tuple[Place, ...]:

@@ -14,6 +14,7 @@ from queuectl.engine.ordering import Turns
 from queuectl.engine.placement import Placement
 from queuectl.engine.request import Fit, Refusal, Request
 from queuectl.engine.state import State
+from queuectl.engine.ways import Ways
 from queuectl.model.reasons import Misfit, by_dominance
 
 _REQUESTS = 20_000  # equal requests share one object; after this many, sharing starts anew and only costs time
@@ -23,8 +24,8 @@ _RENEWED = 64  # refusals renewed when nodes changed: only their words may be ol
 class Backlog:
     """Offers by gang and slot, in batches of equal requests; those refused are parked."""
 
-    def __init__(self, state: State, placement: Placement, turns: Turns) -> None:
-        self._state, self._placement, self._turns = state, placement, turns
+    def __init__(self, state: State, placement: Placement, turns: Turns, ways: Ways) -> None:
+        self._state, self._placement, self._turns, self._ways = state, placement, turns, ways
         self._offered: dict[str, dict[int, tuple[Batch, Offer]]] = {}
         self._batches = 0
         self._requests: dict[Request, Request] = {}
@@ -74,7 +75,7 @@ class Backlog:
         batch, offer = self._offered[uid].pop(slot)
         self._remove(batch, offer)
 
-    def park(self, batch: Batch, over: tuple[Misfit, ...], found: Fit | Refusal) -> bool:
+    def park(self, batch: Batch, over: tuple[Misfit, ...], found: Fit | Refusal | None) -> bool:
         """Refused, by limits or by the nodes; true when the reasons are others than before."""
         batch.over_limit, batch.unplaced = bool(over), isinstance(found, Refusal)
         unplaced: tuple[Misfit, ...] = ()
@@ -82,6 +83,10 @@ class Backlog:
             unplaced, batch.short, batch.missing = found.misfits, found.short, found.missing
         batch.misfits = by_dominance((*over, *unplaced))
         batch.eased = self._state.branches.eased
+        batch.stance = None
+        if over and self._state.fleet.pools:
+            branch = self._state.branches.branches[batch.queue]
+            batch.stance = self._ways.stance(branch, batch.request, batch.need)
         before, batch.reasons = batch.reasons, frozenset(misfit.reason for misfit in batch.misfits)
         self._set_parked(batch, parked=True)
         return before != batch.reasons
@@ -143,7 +148,11 @@ class Backlog:
         if branch is None or all(node.eased <= batch.eased for node in branch.path):
             return False
         batch.eased = branches.eased
-        return not branches.over_limit(branch, batch.need)
+        if not self._state.fleet.pools:
+            return not branches.over_limit(branch, batch.need)
+        before, batch.stance = batch.stance, self._ways.stance(branch, batch.request, batch.need)
+        over, left = batch.stance
+        return batch.stance != before and not over and (any(left) or not left)
 
     def _batch(self, queue: str, request: Request) -> Batch:
         self._batches += 1

@@ -22,6 +22,7 @@ from queuectl.engine.request import Fit, Refusal, Request
 from queuectl.engine.standing import LIVE, Phase, Standing
 from queuectl.engine.state import State
 from queuectl.engine.view import QueueView
+from queuectl.engine.ways import Ways
 from queuectl.model.changes import Change
 from queuectl.model.gangs import Record
 from queuectl.model.plan import Action, AdmitExtra, Plan, Refuse
@@ -39,9 +40,10 @@ class Engine:
         self._settings = settings
         self._state = State()
         self._placement = Placement(self._state)
-        self._turns = Turns(self._state.branches)
+        self._ways = Ways(self._state, self._placement)
+        self._turns = Turns(self._state.branches, self._state.fleet.pools, self._ways.of)
         self._snapshots = view.Snapshots(self._state, self._said)
-        self._backlog = Backlog(self._state, self._placement, self._turns)
+        self._backlog = Backlog(self._state, self._placement, self._turns, self._ways)
         self._now = 0
         self._timers: list[tuple[int, str]] = []  # (due, gang); stale entries are skipped
         self._fresh: set[str] = set()  # settled since the last decision
@@ -49,6 +51,7 @@ class Engine:
         self._stuck: set[str] = set()  # gangs of which an admitted member has no node to go to
         self._told: set[str] = set()  # gangs whose reasons may have changed in this decision
         self._capacity: dict[str, int] = {}
+        self._pools = (0, 0)  # edition and version of the pools
         self._levels: tuple[Level, ...] = ()
 
     def observe(self, change: Change) -> None:
@@ -85,11 +88,10 @@ class Engine:
         found = list(self._blockers(standing))
         reasons = {misfit.reason for misfit in found}
         if standing.gang.roles and not reasons & {Reason.WAITING_FOR_MEMBERS, Reason.UNKNOWN_LEVEL}:
-            request, _ = core_request(standing)
+            request, _ = core_request(standing, self._state.fleet.pools)
             branch = self._state.branches.branches.get(standing.gang.queue)
-            if branch is not None:
-                found += self._state.branches.over_limit(branch, request.need)
-            answer = self._placement.place(request)
+            over, answer = self._ways.place(branch, request, request.need)
+            found += over
             if isinstance(answer, Refusal):
                 found += answer.misfits
         return by_dominance(tuple(dict.fromkeys((*found, *_bypassed(standing))))) or (_behind(standing),)
@@ -100,7 +102,8 @@ class Engine:
         position: dict[str, int] = {}
         for line in self._turns.lines.values():
             position |= view.positions(list(line.offers()))
-        return view.View(view.queue_views(self._state), self._snapshots.gangs(position), self._snapshots.nodes())
+        gangs, nodes = self._snapshots.gangs(position), self._snapshots.nodes()
+        return view.View(view.queue_views(self._state), gangs, nodes, view.pool_views(self._state))
 
     def prepare(self) -> Iterator[None]:
         """Most of the work of the next ``view``, in steps of a fraction of a millisecond. Facts may come between them."""
@@ -122,7 +125,12 @@ class Engine:
         if resized:
             self._capacity = dict(state.fleet.capacity)
         relevelled, self._levels = self._levels != state.fleet.levels, state.fleet.levels
-        if state.branches.refresh(self._capacity, resized=resized) or relevelled:
+        recounted = state.recount()
+        pools = state.fleet.pools.edition, state.fleet.pools.version
+        redeclared, repooled = pools[0] != self._pools[0], pools[1] != self._pools[1]
+        self._pools = pools
+        edited = state.branches.refresh(self._capacity, state.fleet.pools, resized=resized or recounted or repooled)
+        if edited or relevelled or recounted or redeclared:
             state.dirty.update(state.gangs)
         for uid in sorted(state.dirty):
             state.settle(uid)
@@ -159,13 +167,13 @@ class Engine:
         if standing.waiting:
             if standing.blockers:
                 return []
-            request, _ = core_request(standing)
+            request, _ = core_request(standing, self._state.fleet.pools)
             return [(request, Offer((False, -gang.priority, gang.queued_at, gang.uid, -1), gang.uid))]
         if standing.phase not in _ADMITTED or standing.withdrawn or standing.blockers:
             return []
         return [
             (request, Offer((True, -gang.priority, gang.queued_at, gang.uid, slot), gang.uid, slot, member))
-            for slot, member, request in extra_requests(standing)
+            for slot, member, request in extra_requests(standing, self._state.fleet.pools)
         ]
 
     # -- what is due ---------------------------------------------------------------------------------------------------
@@ -224,9 +232,9 @@ class Engine:
         actions: list[Action] = []
         while (batch := self._turns.head(self._capacity)) is not None:
             offer = batch.head
-            over = self._state.branches.over_limit(self._state.branches.branches[batch.queue], batch.need)
-            found = self._placement.place(batch.request)
-            if over or isinstance(found, Refusal):
+            branch = self._state.branches.branches[batch.queue]
+            over, found = self._ways.place(branch, batch.request, batch.need)
+            if over or not isinstance(found, Fit):
                 if self._backlog.park(batch, over, found):
                     self._told.update(offer.gang for offer in batch.offers)
                 continue
@@ -243,7 +251,7 @@ class Engine:
         return actions
 
     def _admit_gang(self, standing: Standing, fit: Fit) -> Action:
-        _, slots = core_request(standing)
+        _, slots = core_request(standing, self._state.fleet.pools)
         standing.assumed = Record(standing.last_round + 1, places(standing, fit, slots), self._now)
         standing.refused = None
         standing.said = frozenset()  # the admission itself says that nothing is in the way any more
@@ -254,8 +262,9 @@ class Engine:
     def _admit_extra(self, standing: Standing, offer: Offer, request: Request, fit: Fit) -> Action:
         node = fit.nodes[0][0][0]
         self._state.promise(standing, offer.member, offer.slot, node)
-        if request.required is not None and request.anchor is None:
-            self._review(standing.uid)  # the others must now stay in its domain
+        bound = self._state.fleet.pools and request.groups[0].pools is None
+        if bound or (request.required is not None and request.anchor is None):
+            self._review(standing.uid)  # the others must now stay in its domain, or pool
         else:
             self._backlog.take(standing.uid, offer.slot)
         self._promised.add(standing.uid)

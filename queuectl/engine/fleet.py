@@ -13,8 +13,10 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from queuectl.engine.pools import Pools
+from queuectl.model.pools import Pool
 from queuectl.model.resources import GPU, Amounts
-from queuectl.model.topology import DEFAULT_LEVELS, Level, Node, Tree, arrange, path
+from queuectl.model.topology import DEFAULT_LEVELS, DEFAULT_TOPOLOGY, Level, Node, Tree, arrange, merge, path
 
 Column = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -31,7 +33,10 @@ class Fleet:
         self.used: dict[str, dict[str, int]] = {}
         self.capacity: dict[str, int] = {}  # Σ allocatable of the nodes seen: the denominator of every share
         self.largest: dict[str, int] = {}  # the most that any node has had allocatable since rows were renumbered
-        self.levels: tuple[Level, ...] = DEFAULT_LEVELS
+        self.pools = Pools()
+        self.topologies: dict[str, tuple[Level, ...]] = {}
+        self.levels: tuple[Level, ...] = DEFAULT_LEVELS  # of all topologies that apply, as of the last ``refresh``
+        self.contradicting: tuple[str, ...] = ()  # topologies that cannot apply together with others
         self.tree: Tree = arrange((), DEFAULT_LEVELS)
         self.row: dict[str, int] = {}
         self.free: dict[str, Column] = {}
@@ -52,8 +57,10 @@ class Fleet:
         self._home: list[int] = []  # row -> coarsest domain
         self._recent: deque[int] = deque(maxlen=_RECENT)  # the rows of the last ticks
         self.gained: set[str] = set()  # nodes with more room than before, until a decision has looked at them
+        self._own: dict[str, tuple[Level, ...]] = {}  # pool -> its levels, where they are not the default ones
         self._has: dict[str, dict[str, int]] = {}  # node -> allocatable, to look up in
         self._stale = True
+        self._relevel = False  # topologies, or which pools have them, have changed
 
     def see(self, node: Node) -> None:
         """Take in a node. O(resources), unless labels or taints changed (masks) or its domains did (all rows)."""
@@ -62,6 +69,8 @@ class Fleet:
             return
         self.nodes[node.name] = node
         self._has[node.name] = dict(node.allocatable)
+        if self.pools:
+            self.pools.see(node, old, charged=node.name in self.used)
         self.revision += 1
         self.gained.add(node.name)
         for name, amount in node.allocatable:
@@ -70,9 +79,8 @@ class Fleet:
             self._stale = True
             return
         self._shrink(old)
-        if path(old, self.levels) != path(node, self.levels) or any(
-            name not in self.free for name, _ in node.allocatable
-        ):
+        elsewhere = old.labels != node.labels if self._own else path(old, self.levels) != path(node, self.levels)
+        if elsewhere or any(name not in self.free for name, _ in node.allocatable):
             self._stale = True
         elif not self._stale:
             if (old.labels, old.taints) != (node.labels, node.taints):
@@ -84,18 +92,42 @@ class Fleet:
         """A node is gone; what is charged to its name stays until its pods are gone too."""
         if (old := self.nodes.pop(name, None)) is not None:
             del self._has[name]
+            if self.pools:
+                self.pools.lose(old, charged=name in self.used)
             self._shrink(old)
             self.revision += 1
             self.gained.discard(name)
             self._stale = True
 
-    def set_levels(self, levels: tuple[Level, ...]) -> None:
-        """Another topology: all rows are renumbered."""
-        if levels != self.levels:
-            self.levels = levels
+    def set_levels(self, topology: str, levels: tuple[Level, ...] | None) -> None:
+        """A topology has these levels, or is gone (None): the next ``refresh`` renumbers all rows if it applies anywhere."""
+        if levels == self.topologies.get(topology):
+            return
+        if levels is None:
+            del self.topologies[topology]
+        else:
+            self.topologies[topology] = levels
+        self.revision += 1
+        self.gained.update(self.nodes)
+        self._relevel = True
+
+    def set_pool(self, name: str, pool: Pool | None) -> None:
+        """A pool is declared so, or gone (None): the next ``refresh`` sorts the nodes anew."""
+        if self.pools.drop(name) if pool is None else self.pools.declare(pool):
             self.revision += 1
             self.gained.update(self.nodes)
-            self._stale = True
+            self._relevel = True
+
+    def own_levels(self, node: Node) -> tuple[Level, ...] | None:
+        """The levels of a node's topology: that of the first of its pools by name that has another than the default.
+
+        None while all nodes have the same.
+        """
+        if not self._own:
+            return None
+        pools = self.pools.of.get(node.name, ())
+        found = next((self._own[pool] for pool in pools if pool in self._own), None)
+        return self.topologies.get(DEFAULT_TOPOLOGY, DEFAULT_LEVELS) if found is None else found
 
     def charge(self, name: str, requests: Amounts, count: int, *, undo: bool = False) -> None:
         """Use ``count`` times ``requests`` on a node (negative: give back). O(resources).
@@ -137,10 +169,14 @@ class Fleet:
 
     def refresh(self) -> bool:
         """Renumber the rows if the tree changed; true when it did. O(nodes × (levels + resources))."""
+        if self.pools.renew(self.nodes.values()):
+            self._stale = True  # masks are void, what was shown of nodes too, and their levels may be others
+        if self._relevel:
+            self._merge_levels()
         if not self._stale:
             return False
         self._stale = False
-        self.tree = arrange(self.nodes.values(), self.levels)
+        self.tree = arrange(self.nodes.values(), self.levels, self.own_levels)
         rows = len(self.tree.nodes)
         self.row = {name: row for row, name in enumerate(self.tree.nodes)}
         resources = sorted({name for node in self.nodes.values() for name, _ in node.allocatable} | {GPU})
@@ -163,6 +199,18 @@ class Fleet:
         self.stirred = [0] * len(self.starts[0])
         self._home = self.domain[0].tolist()
         return True
+
+    def _merge_levels(self) -> None:
+        self._relevel = False
+        pools = self.pools.pools.values()
+        named = sorted({pool.topology for pool in pools} & self.topologies.keys() - {DEFAULT_TOPOLOGY})
+        default = self.topologies.get(DEFAULT_TOPOLOGY, DEFAULT_LEVELS)
+        levels, self.contradicting = merge(default, [(name, self.topologies[name]) for name in named])
+        usable = {name for name in named if name not in self.contradicting}
+        own = {pool.name: self.topologies[pool.topology] for pool in pools if pool.topology in usable}
+        if (levels, own) != (self.levels, self._own) or own:
+            self.levels, self._own = levels, own
+            self._stale = True
 
     def rows_of(self, level: int, domain: int) -> range:
         """The rows of a domain; level -1 is the whole cluster."""

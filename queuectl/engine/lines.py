@@ -11,11 +11,15 @@ from collections.abc import Iterator
 from msgspec import Struct
 from sortedcontainers import SortedList
 
-from queuectl.engine.request import Request
+from queuectl.engine.request import Request, Zone
 from queuectl.model.reasons import Misfit
 
 Order = tuple[bool, int, int, str, int]
 """Extras after gangs, higher priority, older queue time, gang UID, slot (-1 for the gang itself)."""
+
+
+Stance = tuple[bool, tuple[tuple[Zone, ...] | None, ...]]
+"""Whether a limit over all nodes is in the way, and for every way the nodes that limits in pools leave; None: none."""
 
 
 class Offer(Struct, frozen=True, order=True, gc=False):
@@ -49,6 +53,7 @@ class Batch:
         self.short = 0  # the group that lacks most room by itself
         self.missing = 0  # how many more pods of it must fit, at least; 0 when every group fits, only not together
         self.eased = 0  # ``Branches.eased`` when it was parked
+        self.stance: Stance | None = None  # how limits stood to it then, where there are pools
 
     @property
     def head(self) -> Offer:

@@ -7,9 +7,13 @@ cross-multiplication. A child's key holds while its own usage and head hold, so 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
 
-from queuectl.engine.branches import Branch, Branches
+from queuectl.engine.branches import Branch, Branches, Totals
 from queuectl.engine.lines import Batch, Line, Offer
+from queuectl.engine.pools import Pools
+from queuectl.engine.request import Request, Way
+from queuectl.model.pools import ALL_POOLS, OUTSIDE, counted
 from queuectl.model.resources import Amounts
 
 
@@ -71,11 +75,64 @@ def key(branch: Branch, offer: Offer, need: Amounts, capacity: dict[str, int]) -
     return (int(not inside), -branch.queue.priority, weightless, share, offer.queued_at, offer.gang, offer.slot)
 
 
+def keeps_within(branch: Branch, way: Way, need: Amounts, capacity: Totals, pools: Pools) -> bool:
+    """As ``within``, for a request that goes this way: in every pool that then holds it and in which the queue has quotas."""
+    if not branch.quota_in:
+        return within(branch, need)
+    return _measured(branch, way, need, capacity, pools)[0]
+
+
+def _measured(branch: Branch, way: Way, need: Amounts, capacity: Totals, pools: Pools) -> tuple[bool, Ratio]:
+    """Whether a queue with quotas in pools stays within them if a request goes this way, and its largest share then.
+
+    Within quota a share is what is used of the quota, else what is used above it, of the pool's capacity.
+    """
+    parts = list(_parts(branch, way, need, capacity, pools))
+    inside = all(
+        usage.get(resource, 0) + amount <= quota[resource]
+        for usage, quota, added, _ in parts
+        for resource, amount in added
+        if resource in quota
+    )
+    share = ZERO
+    for usage, quota, added, whole in parts:
+        wanted = dict(added)
+        for resource, entitled in quota.items():
+            used = usage.get(resource, 0) + wanted.get(resource, 0)
+            if inside and resource in wanted:
+                share = max(share, Ratio(used, entitled))
+            elif not inside and used > entitled:
+                # A resource of capacity 0 is full from the start: infinitely large.
+                share = max(share, Ratio(used - entitled, whole.get(resource, 0) * (branch.queue.weight or 1)))
+    return inside, share
+
+
+def _parts(
+    branch: Branch, way: Way, need: Amounts, capacity: Totals, pools: Pools
+) -> Iterator[tuple[Totals, Totals, Amounts, Totals]]:
+    """(usage, quota, added, capacity) of each pool by which a queue is measured. Where it lists nothing its quota is 0."""
+    for pool, quota in branch.quota_in.items():
+        if pool == ALL_POOLS:
+            yield branch.usage, quota, need, capacity
+        elif pool in way.adds:
+            yield branch.usage_in.get(pool, {}), quota, way.adds[pool], pools.capacity[pool]
+    if ALL_POOLS in branch.quota_in:
+        return
+    for pool, around in zip(way.pools, way.around, strict=True):
+        if branch.quota_in.keys().isdisjoint(around):
+            whole, usage, added, counts = capacity, branch.usage, need, counted
+            if pool != OUTSIDE:
+                whole, usage = pools.capacity[pool], branch.usage_in.get(pool, {})
+                added, counts = way.adds[pool], pools.pools[pool].counts
+            yield usage, {name: 0 for name in {*whole, *dict(added)} if counts(name)}, added, whole
+
+
 class Turns:
     """The heads of all leaves under the queue tree. ``head`` is O(1) after ``refresh``, which re-keys changed paths."""
 
-    def __init__(self, branches: Branches) -> None:
-        self._branches = branches
+    def __init__(self, branches: Branches, pools: Pools, ways: Callable[[Request], tuple[Way, ...]]) -> None:
+        """``ways`` are asked only for queues that have quotas in pools."""
+        self._branches, self._pools, self._ways = branches, pools, ways
         self.lines: dict[str, Line] = {}
         self._edition = -1
         self._order: dict[str, list[tuple[Key, str]]] = {}  # inner queue ("" the root) -> its children, sorted
@@ -134,16 +191,16 @@ class Turns:
 
     def _rekey(self, branch: Branch, capacity: dict[str, int]) -> None:
         name, parent = branch.queue.name, branch.queue.parent or ""
-        batch = self._speaker(branch)
+        batch = self._speaker(branch, capacity)
         order = self._order.setdefault(parent, [])
         if (old := self._entry.pop(name, None)) is not None:
             del order[bisect_left(order, (old[0], name))]
         if batch is not None:
-            entry = key(branch, batch.head, batch.need, capacity), batch
+            entry = self._key(branch, batch, capacity), batch
             self._entry[name] = entry
             insort(order, (entry[0], name))
 
-    def _speaker(self, branch: Branch) -> Batch | None:
+    def _speaker(self, branch: Branch, capacity: Totals) -> Batch | None:
         """Who represents a queue: the leaf's own head, or the first child whose head is within *this* queue's quota.
 
         O(children) only when the first are not within and some resource has room left; mostly O(1).
@@ -155,9 +212,27 @@ class Turns:
         order = self._order.get(name)
         if not order:
             return None
-        if any(branch.usage.get(resource, 0) < quota for resource, quota in branch.quota.items()):
+        quotas = branch.quota.items()
+        if branch.quota_in or any(branch.usage.get(resource, 0) < quota for resource, quota in quotas):
             for _, child in order:
                 batch = self._entry[child][1]
-                if within(branch, batch.need):
+                if self._within(branch, batch, capacity):
                     return batch
         return self._entry[order[0][1]][1]
+
+    def _within(self, branch: Branch, batch: Batch, capacity: Totals) -> bool:
+        if not branch.quota_in:
+            return within(branch, batch.need)
+        ways = self._ways(batch.request)
+        return any(_measured(branch, way, batch.need, capacity, self._pools)[0] for way in ways)
+
+    def _key(self, branch: Branch, batch: Batch, capacity: Totals) -> Key:
+        """As ``key``; where the queue has quotas in pools, by the pool in which it stands best."""
+        if not branch.quota_in:
+            return key(branch, batch.head, batch.need, capacity)
+        offer = batch.head
+        ways = self._ways(batch.request)
+        measured = (_measured(branch, way, batch.need, capacity, self._pools) for way in ways)
+        inside, share = min(measured, key=lambda one: (not one[0], one[1]), default=(False, ZERO))
+        weightless = int(not inside and branch.queue.weight == 0)
+        return (int(not inside), -branch.queue.priority, weightless, share, offer.queued_at, offer.gang, offer.slot)

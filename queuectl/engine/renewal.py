@@ -6,14 +6,17 @@ that takes the place of a lost pod, or must go to another node, is told alone by
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from queuectl.engine.asks import single_request
 from queuectl.engine.deadlines import returnable, withdraw
 from queuectl.engine.placement import Placement
-from queuectl.engine.request import Fit
+from queuectl.engine.request import Fit, Group, Zone
 from queuectl.engine.standing import LIVE, Charge, Phase, Standing
 from queuectl.engine.state import State
 from queuectl.model.gangs import Member, Stage
 from queuectl.model.plan import Action, Admit, AdmitExtra, Assignment, Cause
+from queuectl.model.pools import OUTSIDE
 from queuectl.model.reasons import Misfit, Reason, TextEvidence
 from queuectl.model.settings import Settings
 
@@ -57,7 +60,7 @@ def renew(standing: Standing, state: State, placement: Placement, settings: Sett
         if fits and charge.node == home.get(slot) and slot not in standing.filled:
             again = True
             continue
-        node = charge.node if fits else _elsewhere(standing, placement, slot, member) if within else None
+        node = charge.node if fits else _elsewhere(standing, state, placement, slot, member) if within else None
         if node is not None:
             standing.moved[slot] = node
             state.promise(standing, member.uid, slot, node)
@@ -125,16 +128,44 @@ def _exceeds(standing: Standing, state: State, slot: int, charge: Charge) -> boo
     before, branch = standing.reshaped.get(slot), state.branches.branches.get(standing.charged_to)
     if before is None or branch is None:
         return False
-    decided = dict(before)
+    decided, here = dict(before), state.fleet.pools.of.get(charge.node, ())
     grown = {resource for resource, amount in charge.shape.requests if amount > decided.get(resource, 0)}
     return any(
         resource in grown and node.usage.get(resource, 0) > limit
         for node in branch.path
         for resource, limit in node.limits
+    ) or any(
+        pool in here and resource in grown and node.usage_in.get(pool, {}).get(resource, 0) > limit
+        for node in branch.path
+        for pool, resource, limit in node.limits_in
     )
 
 
-def _elsewhere(standing: Standing, placement: Placement, slot: int, member: Member) -> str | None:
-    request = single_request(standing, slot, member.shape)
-    found = placement.place(request) if request is not None else None
-    return found.nodes[0][0][0] if isinstance(found, Fit) else None
+def _elsewhere(standing: Standing, state: State, placement: Placement, slot: int, member: Member) -> str | None:
+    pools = state.fleet.pools
+    request = single_request(standing, slot, member.shape, pools)
+    if request is None:
+        return None
+    for zones in _zones(standing, state, request.groups[0], slot) if pools else ((),):
+        found = placement.place(request, zones)
+        if isinstance(found, Fit):
+            return found.nodes[0][0][0]
+    return None
+
+
+def _zones(standing: Standing, state: State, group: Group, slot: int) -> Iterator[tuple[Zone, ...]]:
+    """Where a member may go instead of its node: the pools that its kin share, the smaller first, else its own, else any.
+
+    Never into a pool where a limit is in the way, unless the member counts there already.
+    """
+    pools, branch = state.fleet.pools, state.branches.branches.get(standing.charged_to)
+    here = pools.of.get(standing.charges[slot].node)
+    shared = here if group.pools is None else group.pools
+    full = {
+        name
+        for name in pools.pools.keys() - set(here or ())
+        if branch is not None and state.branches.over_limit_in(branch, {name: group.shape.requests})
+    }
+    names = (*pools.pools, OUTSIDE) if shared is None else shared or (OUTSIDE,)
+    for name in sorted(set(names) - full, key=lambda name: (name == OUTSIDE, pools.size(name), name)):
+        yield (Zone((name,), tuple(sorted(full))),)

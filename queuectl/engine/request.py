@@ -12,12 +12,16 @@ from queuectl.model.resources import Amounts, plus, times
 
 
 class Group(Struct, frozen=True, gc=False):
-    """Equal members of a request; ``required`` is the level that this group alone must stay inside, ``preferred`` should."""
+    """Equal members of a request; ``required`` is the level that this group alone must stay inside, ``preferred`` should.
+
+    ``pools`` has the pools that may hold it, none of them where its kin are outside every pool; None: any.
+    """
 
     shape: Shape
     count: int
     required: str | None = None
     preferred: str | None = None
+    pools: tuple[str, ...] | None = None
 
 
 class Request(Struct, frozen=True, cache_hash=True, gc=False):
@@ -32,6 +36,26 @@ class Request(Struct, frozen=True, cache_hash=True, gc=False):
         """Everything it asks for together."""
         needs = [times(group.shape.requests, group.count) for group in self.groups]
         return reduce(plus, needs) if needs else ()
+
+
+class Zone(Struct, frozen=True, gc=False):
+    """The nodes of any of these pools (``OUTSIDE``: those of none) that belong to none of the pools ``without``."""
+
+    pools: tuple[str, ...]
+    without: tuple[str, ...] = ()
+
+
+class Way(Struct, frozen=True):
+    """One choice of a pool for each group of a request, and what that would add to pools.
+
+    ``around`` has for each group the pools that then hold it for certain. ``adds`` is what the request adds to each of
+    those; ``may_add`` what it adds at most to pools that hold some of these nodes only.
+    """
+
+    pools: tuple[str, ...]
+    around: tuple[tuple[str, ...], ...]
+    adds: dict[str, Amounts]
+    may_add: dict[str, Amounts]
 
 
 class Fit(Struct, frozen=True, gc=False):

@@ -12,6 +12,7 @@ import numpy as np
 
 from queuectl.engine.filters import Filters
 from queuectl.engine.fleet import Column, Fleet, least
+from queuectl.engine.request import Zone
 from queuectl.model.gangs import Shape
 from queuectl.model.resources import GPU
 
@@ -22,6 +23,7 @@ _LOOKS = 8  # at coarsest domains; many more would cost as much as all rows at o
 _FEW = 500  # rows: above this, all 10,000 in order cost no more than these by index
 
 Rows = Column | slice
+_Key = Shape | tuple[Shape, Zone]
 
 
 class Tally:
@@ -106,22 +108,22 @@ class Rooms:
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         self.filters = Filters(fleet)
-        self._rooms: OrderedDict[Shape, Tally] = OrderedDict()
-        self._ever: OrderedDict[Shape, Tally] = OrderedDict()
+        self._rooms: OrderedDict[_Key, Tally] = OrderedDict()
+        self._ever: OrderedDict[_Key, Tally] = OrderedDict()
         self._gpus_free = Tally(fleet, self._free_gpus)
         self._gpus = Tally(fleet, self._all_gpus, charged=False)
 
-    def room(self, shape: Shape) -> Tally:
-        """Pods of this shape that fit now."""
-        return self.tally(shape).current()
+    def room(self, shape: Shape, zone: Zone | None = None) -> Tally:
+        """Pods of this shape that fit now, in a zone or anywhere."""
+        return self.tally(shape, zone).current()
 
-    def tally(self, shape: Shape) -> Tally:
+    def tally(self, shape: Shape, zone: Zone | None = None) -> Tally:
         """The same, not caught up with the fleet yet."""
-        return self._kept(self._rooms, shape, usable=True)
+        return self._kept(self._rooms, shape, zone, usable=True)
 
-    def ever(self, shape: Shape) -> Tally:
+    def ever(self, shape: Shape, zone: Zone | None = None) -> Tally:
         """Pods of this shape that would fit if every node were empty and well."""
-        return self._kept(self._ever, shape, usable=False).current()
+        return self._kept(self._ever, shape, zone, usable=False).current()
 
     def gpus_free(self) -> Tally:
         """Free GPU units on usable nodes."""
@@ -142,17 +144,18 @@ class Rooms:
                 return  # what is left over further down decides between them
             yield domain
 
-    def _kept(self, kept: OrderedDict[Shape, Tally], shape: Shape, *, usable: bool) -> Tally:
-        tally = kept.get(shape)
+    def _kept(self, kept: OrderedDict[_Key, Tally], shape: Shape, zone: Zone | None, *, usable: bool) -> Tally:
+        key: _Key = shape if zone is None else (shape, zone)
+        tally = kept.get(key)
         if tally is None:
-            tally = kept[shape] = self._tally(shape, usable=usable)
+            tally = kept[key] = self._tally(shape, zone, usable=usable)
             if len(kept) > _ROOMS:
                 kept.popitem(last=False)
         else:
-            kept.move_to_end(shape)
+            kept.move_to_end(key)
         return tally
 
-    def _tally(self, shape: Shape, *, usable: bool) -> Tally:
+    def _tally(self, shape: Shape, zone: Zone | None, *, usable: bool) -> Tally:
         fleet, filters = self.fleet, self.filters
         wants = [(name, least(amount)) for name, amount in shape.requests]
         names = {name for name, _ in wants}
@@ -160,6 +163,8 @@ class Rooms:
         def count(rows: Rows) -> Column:
             columns = fleet.free if usable else fleet.allocatable
             suited = filters.mask(shape, ever=not usable)[rows]
+            if zone is not None:
+                suited = suited & filters.zone(zone)[rows]
             if usable:
                 suited = suited & fleet.usable[rows]
             if not wants or not names <= columns.keys():

@@ -11,14 +11,20 @@ from __future__ import annotations
 import numpy as np
 
 from queuectl.engine.fleet import Column, least
+from queuectl.engine.request import Zone
 from queuectl.engine.rooms import MOST_PODS, Rooms
 from queuectl.model.gangs import Shape
 
 
 class Single:
-    """The question for the best node: ``count`` pods of a shape that take ``taken`` GPUs, in named domains of some levels."""
+    """The question for the best node: ``count`` pods of a shape that take ``taken`` GPUs, in named domains of some levels.
 
-    def __init__(self, rooms: Rooms, shape: Shape, count: int, taken: int, named: set[int]) -> None:
+    With a ``zone``, only nodes in it are looked at.
+    """
+
+    def __init__(
+        self, rooms: Rooms, shape: Shape, count: int, taken: int, named: set[int], zone: Zone | None = None
+    ) -> None:
         self._rooms, self._fleet = rooms, rooms.fleet
         fleet = rooms.fleet
         self._wants = [(name, least(amount * count)) for name, amount in shape.requests]
@@ -28,6 +34,8 @@ class Single:
         self._taken = taken
         if self._possible:
             self._suited = rooms.filters.mask(shape)
+            if zone is not None:
+                self._suited = self._suited & rooms.filters.zone(zone)
             self._named = [level for level in named if not fleet.complete[level]]
             self._free, self._installed = rooms.gpus_free(), rooms.gpus()
 

@@ -17,6 +17,7 @@ from queuectl.model.changes import (
     Change,
     GangGone,
     GangSeen,
+    LevelsGone,
     LevelsSeen,
     MemberGone,
     MemberSeen,
@@ -24,6 +25,8 @@ from queuectl.model.changes import (
     NodeSeen,
     OccupantGone,
     OccupantSeen,
+    PoolGone,
+    PoolSeen,
     QueueGone,
     QueueSeen,
     RecordSeen,
@@ -92,8 +95,14 @@ class State:
                 self.fleet.see(node)
             case NodeGone(name):
                 self.fleet.lose(name)
-            case LevelsSeen(levels):
-                self.fleet.set_levels(levels)
+            case LevelsSeen(levels, topology):
+                self.fleet.set_levels(topology, levels)
+            case LevelsGone(topology):
+                self.fleet.set_levels(topology, None)
+            case PoolSeen(pool):
+                self.fleet.set_pool(pool.name, pool)
+            case PoolGone(name):
+                self.fleet.set_pool(name, None)
             case QueueSeen(queue):
                 self.branches.see(queue)
             case QueueGone(name):
@@ -227,12 +236,38 @@ class State:
                 self.fleet.charge(node, shape.requests, count * sign)
             if queue:
                 self.branches.charge(queue, shape.requests, sum(nodes.values()) * sign)
+                if self.fleet.pools:
+                    self._charge_in(queue, nodes, shape.requests, sign)
 
     def charge(self, queue: str, node: str, shape: Shape, count: int) -> None:
         """Charge ``count`` pods to a node and to a queue's path (none when ""). O(depth × resources)."""
         self.fleet.charge(node, shape.requests, count)
         if queue:
             self.branches.charge(queue, shape.requests, count)
+            if self.fleet.pools:
+                self._charge_in(queue, {node: count}, shape.requests, 1)
+
+    def _charge_in(self, queue: str, nodes: dict[str, int], requests: Amounts, sign: int) -> None:
+        """Charge a queue in the pools of these nodes, so many pods on each."""
+        counts: dict[tuple[str, ...], int] = {}
+        for node, count in nodes.items():
+            if pools := self.fleet.pools.of.get(node):
+                counts[pools] = counts.get(pools, 0) + count
+        for pools, count in counts.items():
+            self.branches.charge_in(queue, pools, requests, count * sign)
+
+    def recount(self) -> bool:
+        """Count anew what queues use in pools, if that may be other than it was; true when it was done. O(charges)."""
+        if not self.fleet.pools.moved:
+            return False
+        self.fleet.pools.moved = False
+        self.branches.own_in.clear()
+        for branch in self.branches.branches.values():
+            branch.usage_in.clear()
+        for standing in self.gangs.values() if self.fleet.pools else ():
+            for charge in standing.charges.values() if standing.charged_to else ():
+                self._charge_in(standing.charged_to, {charge.node: 1}, charge.shape.requests, 1)
+        return True
 
     # -- trials --------------------------------------------------------------------------------------------------------
 
@@ -285,6 +320,7 @@ class State:
                 add(usage, branch.queue.name, tuple(amounts.items()))
         held = {name: branch.usage for name, branch in self.branches.branches.items()}
         _same(usage, held)
+        self._check_pools()
         capacity: dict[str, dict[str, int]] = {}
         for one in self.fleet.nodes.values():
             add(capacity, "", one.allocatable)
@@ -297,6 +333,37 @@ class State:
                     _same((name, resource, int(column[row])), (name, resource, max(want, -BOUND)))
         homes = {member: uid for uid, standing in self.gangs.items() for member in standing.members}
         _same(homes, self._gang_of)
+
+    def _check_pools(self) -> None:
+        fleet, branches = self.fleet, self.branches
+        labels = {name: dict(node.labels) for name, node in fleet.nodes.items()} if fleet.pools else {}
+        homes = {
+            name: tuple(pool for pool, one in sorted(fleet.pools.pools.items()) if one.holds(carried))
+            for name, carried in labels.items()
+        }
+        _same(fleet.pools.of, homes)
+        capacity: dict[str, dict[str, int]] = {pool: {} for pool in fleet.pools.pools}
+        own: dict[str, dict[str, dict[str, int]]] = {}
+        for name, pools in homes.items():
+            for pool in pools:
+                _sum(capacity[pool], fleet.nodes[name].allocatable)
+        _same(capacity, fleet.pools.capacity)
+        for standing in self.gangs.values():
+            for charge in standing.charges.values() if standing.charged_to else ():
+                for pool in homes.get(charge.node, ()):
+                    _sum(own.setdefault(standing.charged_to, {}).setdefault(pool, {}), charge.shape.requests)
+        _same(own, branches.own_in)
+        usage: dict[str, dict[str, dict[str, int]]] = {name: {} for name in branches.branches}
+        for name, used in own.items():
+            for branch in branches.branches[name].path if name in branches.branches else ():
+                for pool, amounts in used.items():
+                    _sum(usage[branch.queue.name].setdefault(pool, {}), tuple(amounts.items()))
+        _same(usage, {name: branch.usage_in for name, branch in branches.branches.items()})
+
+
+def _sum(totals: dict[str, int], amounts: Amounts) -> None:
+    for resource, amount in amounts:
+        totals[resource] = totals.get(resource, 0) + amount
 
 
 def _same(kept: object, recomputed: object) -> None:

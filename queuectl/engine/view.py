@@ -14,16 +14,20 @@ from queuectl.engine.lines import Offer
 from queuectl.engine.standing import LIVE, Phase, Standing
 from queuectl.engine.state import State
 from queuectl.model.gangs import Stage
+from queuectl.model.pools import DEFAULT_POOL, Pool
 from queuectl.model.queues import Entry
 from queuectl.model.reasons import Misfit
 from queuectl.model.resources import Amounts, amounts
-from queuectl.model.topology import Level, Node, path
+from queuectl.model.topology import ABSENT, DEFAULT_TOPOLOGY, Level, Node, path
 
 GANGS_A_STEP, NODES_A_STEP = 20, 50
 
 
 class QueueView(Struct, frozen=True, kw_only=True):
-    """One queue. ``usage`` includes everything below it; ``pending`` is what its waiting gangs ask for."""
+    """One queue. ``usage`` includes everything below it; ``pending`` is what its waiting gangs ask for.
+
+    ``pools`` has what of ``usage`` is on the nodes of each pool where something is; pools may overlap.
+    """
 
     name: str
     parent: str | None
@@ -32,6 +36,7 @@ class QueueView(Struct, frozen=True, kw_only=True):
     priority: int
     usage: Amounts
     entries: tuple[Entry, ...]
+    pools: tuple[tuple[str, Amounts], ...] = ()
     pending: Amounts
     gangs_pending: int
     gangs_admitted: int
@@ -62,7 +67,7 @@ class GangView(Struct, frozen=True, kw_only=True):
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
-    """One node. ``domains`` are (level, name) pairs, coarse to fine, of the levels it lies in."""
+    """One node. ``domains`` are (level, name) pairs, coarse to fine, of the levels it lies in; ``pools`` those it belongs to."""
 
     name: str
     allocatable: Amounts
@@ -71,11 +76,28 @@ class NodeView(Struct, frozen=True, kw_only=True):
     cordoned: bool
     labels: tuple[tuple[str, str], ...]
     domains: tuple[tuple[str, str], ...]
+    pools: tuple[str, ...] = ()
 
     @property
     def usable(self) -> bool:
         """Whether a pod may be placed there."""
         return self.ready and not self.cordoned
+
+
+class PoolView(Struct, frozen=True, kw_only=True):
+    """One pool; its nodes' own views say that they are its. ``allocatable`` is what they have together.
+
+    While nobody has declared a pool there is one, of all nodes, which is not ``declared``. ``problem`` says why its
+    topology does not apply, and the default one does; "" where it applies.
+    """
+
+    name: str
+    declared: bool
+    selector: tuple[tuple[str, str], ...]
+    resources: tuple[str, ...]
+    topology: str
+    problem: str
+    allocatable: Amounts
 
 
 class View(Struct, frozen=True):
@@ -84,6 +106,7 @@ class View(Struct, frozen=True):
     queues: tuple[QueueView, ...]
     gangs: tuple[GangView, ...]
     nodes: tuple[NodeView, ...]
+    pools: tuple[PoolView, ...] = ()
 
 
 class Snapshots:
@@ -163,19 +186,24 @@ class Snapshots:
 
     def _node(self, node: Node, stamp: tuple[int, int]) -> NodeView:
         """``stamp``: the era of the rows, and the last change of this one."""
-        kept, levels = self._nodes.get(node.name), self._state.fleet.levels
-        same = kept is not None and kept.node is node and kept.levels is levels
+        kept, fleet = self._nodes.get(node.name), self._state.fleet
+        where = fleet.levels, fleet.own_levels(node), fleet.pools.of.get(node.name, ())
+        same = kept is not None and kept.node is node and kept.where == where
         if kept is not None and same and kept.stamp == stamp:
             return kept.view
         used = amounts(self._state.fleet.used.get(node.name, {}))
         if kept is None or not same:
-            view = node_view(node, used, levels)
+            view = node_view(node, used, *where)
         elif kept.view.used != used:
             view = replace(kept.view, used=used)
         else:
             view = kept.view
-        self._nodes[node.name] = _Taken(node, stamp, levels, view)
+        self._nodes[node.name] = _Taken(node, stamp, where, view)
         return view
+
+
+_Where = tuple[tuple[Level, ...], tuple[Level, ...] | None, tuple[str, ...]]
+"""All levels, a node's own where they are others, and its pools."""
 
 
 class _Taken(Struct, frozen=True):
@@ -183,12 +211,14 @@ class _Taken(Struct, frozen=True):
 
     node: Node
     stamp: tuple[int, int]
-    levels: tuple[Level, ...]
+    where: _Where
     view: NodeView
 
 
-def node_view(node: Node, used: Amounts, levels: tuple[Level, ...]) -> NodeView:
-    """One node."""
+def node_view(
+    node: Node, used: Amounts, levels: tuple[Level, ...], own: tuple[Level, ...] | None, pools: tuple[str, ...]
+) -> NodeView:
+    """One node: its domains of ``levels``, as far as they are its ``own``."""
     return NodeView(
         name=node.name,
         allocatable=node.allocatable,
@@ -197,9 +227,38 @@ def node_view(node: Node, used: Amounts, levels: tuple[Level, ...]) -> NodeView:
         cordoned=node.cordoned,
         labels=node.labels,
         domains=tuple(
-            (level.name, name) for level, name in zip(levels, path(node, levels), strict=False) if name is not None
+            (level.name, name)
+            for level, name in zip(levels, path(node, levels, own), strict=False)
+            if name not in (None, ABSENT)
         ),
+        pools=pools,
     )
+
+
+def pool_views(state: State) -> tuple[PoolView, ...]:
+    """All pools by name. O(pools × resources)."""
+    fleet, pools = state.fleet, state.fleet.pools
+    return tuple(
+        PoolView(
+            name=name,
+            declared=bool(pools),
+            selector=pool.selector,
+            resources=pool.resources,
+            topology=pool.topology,
+            problem=_problem(state, pool),
+            allocatable=amounts(pools.capacity[name] if pools else fleet.capacity),
+        )
+        for name, pool in sorted((pools.pools or {DEFAULT_POOL: Pool(name=DEFAULT_POOL)}).items())
+    )
+
+
+def _problem(state: State, pool: Pool) -> str:
+    name, fleet = pool.topology, state.fleet
+    if name in fleet.contradicting:
+        return f"Topology {name} has levels in another order than those before it; the default one applies"
+    if name != DEFAULT_TOPOLOGY and name not in fleet.topologies:
+        return f"there is no Topology {name}; the default one applies"
+    return ""
 
 
 def gang_view(standing: Standing, misfits: tuple[Misfit, ...], position: int) -> GangView:
@@ -237,12 +296,15 @@ def queue_views(state: State) -> tuple[QueueView, ...]:
     for name, count in state.counts.queues.items():
         for node in branches[name].path if name in branches else ():
             totals[node.queue.name].add(count)
-    return tuple(_queue_view(branch, totals[name]) for name, branch in sorted(branches.items()))
+    declared = bool(state.fleet.pools)
+    return tuple(_queue_view(branch, totals[name], declared=declared) for name, branch in sorted(branches.items()))
 
 
-def _queue_view(branch: Branch, count: Count) -> QueueView:
+def _queue_view(branch: Branch, count: Count, *, declared: bool) -> QueueView:
     queue, phases = branch.queue, count.phases
     apart = (Phase.PENDING, Phase.RUNNING, Phase.FINISHED)
+    implied = not declared and any(entry.pool == DEFAULT_POOL for entry in queue.entries)
+    used_in = {DEFAULT_POOL: branch.usage} if implied else branch.usage_in
     return QueueView(
         name=queue.name,
         parent=queue.parent,
@@ -251,6 +313,7 @@ def _queue_view(branch: Branch, count: Count) -> QueueView:
         priority=queue.priority,
         usage=amounts(branch.usage),
         entries=queue.entries,
+        pools=tuple((pool, amounts(used)) for pool, used in sorted(used_in.items())),
         pending=amounts(count.pending),
         gangs_pending=phases.get(Phase.PENDING, 0),
         gangs_admitted=sum(number for phase, number in phases.items() if phase not in apart),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from msgspec import Struct
 
 from queuectl.model.gangs import Gang, Member, Record
+from queuectl.model.pools import Pool
 from queuectl.model.queues import Queue
 from queuectl.model.reasons import Misfit
 from queuectl.model.resources import Amounts
-from queuectl.model.topology import Level, Node
+from queuectl.model.topology import DEFAULT_TOPOLOGY, Level, Node
 
 
 class NodeSeen(Struct, frozen=True, gc=False):
@@ -24,9 +25,28 @@ class NodeGone(Struct, frozen=True, gc=False):
 
 
 class LevelsSeen(Struct, frozen=True, gc=False):
-    """The default topology's levels, coarse to fine; the node level is always the last."""
+    """A topology's levels, coarse to fine; the node level is always the last."""
 
     levels: tuple[Level, ...]
+    topology: str = DEFAULT_TOPOLOGY
+
+
+class LevelsGone(Struct, frozen=True, gc=False):
+    """A topology was deleted."""
+
+    topology: str
+
+
+class PoolSeen(Struct, frozen=True, gc=False):
+    """A pool appeared or changed."""
+
+    pool: Pool
+
+
+class PoolGone(Struct, frozen=True, gc=False):
+    """A pool was deleted."""
+
+    name: str
 
 
 class QueueSeen(Struct, frozen=True, gc=False):
@@ -105,6 +125,9 @@ Change = (
     NodeSeen
     | NodeGone
     | LevelsSeen
+    | LevelsGone
+    | PoolSeen
+    | PoolGone
     | QueueSeen
     | QueueGone
     | GangSeen

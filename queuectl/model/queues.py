@@ -6,9 +6,8 @@ import enum
 
 from msgspec import Struct
 
+from queuectl.model.pools import ALL_POOLS
 from queuectl.model.reasons import Misfit
-
-ALL_POOLS = "*"
 
 
 class QueueState(enum.StrEnum):

@@ -10,6 +10,7 @@ import enum
 
 from msgspec import Struct
 
+from queuectl.model.pools import ALL_POOLS, OUTSIDE
 from queuectl.model.resources import show
 
 
@@ -57,8 +58,8 @@ class Reason(enum.StrEnum):
 class QueueEvidence(Struct, frozen=True):
     """A queue on the gang's path stands in the way. Amounts are in the resource's integer unit.
 
-    For OverLimit: ``need`` more of ``resource`` than ``have`` = limit − usage leaves. For the others only ``queue``, and
-    ``detail`` (the missing parent, the cycle, the number of gangs ahead).
+    For OverLimit: ``need`` more of ``resource`` in ``pool`` than ``have`` = limit − usage leaves. For the others only
+    ``queue``, and ``detail`` (the missing parent, the cycle, the number of gangs ahead).
     """
 
     queue: str
@@ -68,6 +69,7 @@ class QueueEvidence(Struct, frozen=True):
     limit: int = 0
     usage: int = 0
     detail: str = ""
+    pool: str = ALL_POOLS
 
 
 class LevelEvidence(Struct, frozen=True):
@@ -75,7 +77,8 @@ class LevelEvidence(Struct, frozen=True):
 
     ``need`` pods had to fit into one domain of ``level``; the best of ``domains`` domains, ``best``, has room for
     ``have`` now, and ``ever`` when empty. ``resource`` is the one that is short there, with ``short_need`` a pod and
-    ``short_have`` free in the whole best domain. ``required`` is true for the level that the gang itself demands.
+    ``short_have`` free in the whole best domain. ``required`` is true for the level that the gang itself demands. ``pool``
+    is the one that was looked at, ``OUTSIDE`` the nodes of none, "" where pools play no part.
     """
 
     level: str
@@ -88,6 +91,7 @@ class LevelEvidence(Struct, frozen=True):
     resource: str = ""
     short_need: int = 0
     short_have: int = 0
+    pool: str = ""
 
 
 class NodesEvidence(Struct, frozen=True):
@@ -196,7 +200,10 @@ def _queue_sentence(reason: Reason, it: QueueEvidence) -> str:
         case Reason.OVER_LIMIT:
             need, have = show(it.resource, it.need), show(it.resource, it.have)
             limit, usage = show(it.resource, it.limit), show(it.resource, it.usage)
-            return f"queue {it.queue}: needs {need} {it.resource}, {have} left of its limit {limit} ({usage} in use)"
+            pool = "" if it.pool == ALL_POOLS else f" in pool {it.pool}"
+            return (
+                f"queue {it.queue}{pool}: needs {need} {it.resource}, {have} left of its limit {limit} ({usage} in use)"
+            )
         case Reason.BEHIND_IN_QUEUE:
             return f"not yet its turn in queue {it.queue}" + (f": {it.detail}" if it.detail else "")
         case _:
@@ -204,7 +211,7 @@ def _queue_sentence(reason: Reason, it: QueueEvidence) -> str:
 
 
 def _level_sentence(reason: Reason, it: LevelEvidence) -> str:
-    domain = "the cluster" if it.level == "" else f"one {it.level}"
+    domain = where(it) if it.level == "" else f"one {it.level}{f' of {where(it)}' if it.pool else ''}"
     short = ""
     if it.resource:
         need, have = show(it.resource, it.short_need), show(it.resource, it.short_have)
@@ -215,6 +222,13 @@ def _level_sentence(reason: Reason, it: LevelEvidence) -> str:
         return f"{_pods(it.need)} can never fit into {domain}{even} has room for {it.ever}"
     count = f" ({it.domains} looked at)" if it.domains > 1 else ""
     return f"{_pods(it.need)} must fit into {domain}{count}{best} has room for {it.have}{short}"
+
+
+def where(it: LevelEvidence) -> str:
+    """The nodes that were looked at, in words."""
+    if not it.pool:
+        return "the cluster"
+    return "the cluster outside all pools" if it.pool == OUTSIDE else f"pool {it.pool}"
 
 
 def _pods(count: int) -> str:
@@ -228,11 +242,17 @@ def remedy(misfit: Misfit) -> str:
         case Reason.NEVER_FITS if isinstance(it, LevelEvidence):
             return f"ask for at most {_pods(it.ever)}, or for less per pod, or for a coarser level"
         case Reason.NO_DOMAIN_FITS | Reason.NO_CAPACITY | Reason.FRAGMENTED if isinstance(it, LevelEvidence):
-            where = it.best if it.level and it.best else "the cluster"
+            place = it.best if it.level and it.best else where(it)
             more = it.need - it.have
-            return f"it can start when {more} more such pod{' fits' if more == 1 else 's fit'} into {where}"
+            return f"it can start when {more} more such pod{' fits' if more == 1 else 's fit'} into {place}"
+        case Reason.QUEUE_INACTIVE if isinstance(it, QueueEvidence) and it.pool != ALL_POOLS:
+            return f"create the Pool {it.pool}, or correct its name in the resources of {it.queue}"
         case Reason.OVER_LIMIT if isinstance(it, QueueEvidence):
-            return f"raise the limit of {it.queue} or wait until {show(it.resource, it.need - it.have)} are given back"
+            pool = "" if it.pool == ALL_POOLS else f" in pool {it.pool}"
+            amount = show(it.resource, it.need - it.have)
+            return (
+                f"raise the limit of {it.queue}{pool} or wait until {amount} are given back{' there' if pool else ''}"
+            )
         case reason:
             return _REMEDY.get(reason, "")
 
@@ -244,7 +264,7 @@ _REMEDY = {
     Reason.QUEUE_INACTIVE: "correct the queue's parent",
     Reason.WAITING_FOR_MEMBERS: "create the missing members, or lower minMember",
     Reason.POD_GROUP_MISSING: "create the PodGroup, or remove the label queuectl.io/pod-group",
-    Reason.UNKNOWN_LEVEL: "name a level of the Topology 'default'",
+    Reason.UNKNOWN_LEVEL: "name a level of the Topology 'default', or of one that a Pool names",
     Reason.FOREIGN_GATE: "its owner must remove that gate",
     Reason.HELD: "remove the hold",
     Reason.SUSPENDED: "resume the owner",

@@ -1,8 +1,13 @@
-"""Nodes and the levels (zone, rack, node ...) that group them into domains."""
+"""Nodes and the levels (zone, rack, node ...) that group them into domains.
+
+Nodes of some pools may have levels of their own. Then all nodes stand in one tree of all levels, and a level that is not of a
+node's topology passes through: nodes that lack it alike lie together there, in no domain that anybody could ask for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from msgspec import Struct
 
@@ -39,6 +44,8 @@ class Level(Struct, frozen=True):
 
 
 DEFAULT_LEVELS: tuple[Level, ...] = (Level(NODE_LEVEL, (HOSTNAME,)),)
+DEFAULT_TOPOLOGY: Final = "default"
+ABSENT: Final = "\0"  # in place of a domain's name, where a node's topology does not have the level
 
 
 class Domains(Struct, frozen=True):
@@ -61,24 +68,75 @@ class Tree(Struct, frozen=True):
     levels: tuple[Domains, ...]
 
 
-def path(node: Node, levels: tuple[Level, ...]) -> tuple[str | None, ...]:
+def path(node: Node, levels: tuple[Level, ...], own: tuple[Level, ...] | None = None) -> tuple[str | None, ...]:
     """The node's domain names, coarse to fine, without the node itself.
 
-    Below a missing label everything is unknown (None): equal racks in unknown zones need not be the same rack.
+    Below a missing label everything is unknown (None): equal racks in unknown zones need not be the same rack. ``own`` are
+    the levels of its topology, where ``levels`` are those of several; the name is ``ABSENT`` for one that is not its own.
     """
     labels = dict(node.labels)
+    keys = {level.name: level.keys for level in own} if own is not None else None
     names: list[str | None] = []
+    inside = True
     for level in levels[:-1]:
-        inside = not names or names[-1] is not None
-        names.append(next((labels[key] for key in level.keys if key in labels), None) if inside else None)
+        if keys is not None and level.name not in keys:
+            names.append(ABSENT)
+            continue
+        choices = level.keys if keys is None else keys[level.name]
+        name = next((labels[key] for key in choices if key in labels), None) if inside else None
+        inside = name is not None
+        names.append(name)
     return tuple(names)
 
 
-def arrange(nodes: Iterable[Node], levels: tuple[Level, ...]) -> Tree:
-    """The tree of ``nodes`` under ``levels`` (coarse to fine, node last). O(nodes × levels + sort)."""
+def merge(
+    default: tuple[Level, ...], others: Iterable[tuple[str, tuple[Level, ...]]]
+) -> tuple[tuple[Level, ...], tuple[str, ...]]:
+    """All levels, coarse to fine as each topology has them, and the topologies that contradict those before them.
+
+    ``others`` are (name, levels). A contradiction is one order here and the other there; such a topology takes no part. Of
+    levels that no topology orders, those of the default come first, then those met first.
+    """
+    known = {level.name: level for level in default[:-1]}
+    above = {level.name: {other.name for other in default[:place]} for place, level in enumerate(default[:-1])}
+    refused: list[str] = []
+    for topology, levels in others:
+        trial = {name: set(names) for name, names in above.items()}
+        for place, level in enumerate(levels[:-1]):
+            trial.setdefault(level.name, set()).update(other.name for other in levels[:place])
+        if _ordered(trial) is None:
+            refused.append(topology)
+        else:
+            above = trial
+            known = {**{level.name: level for level in levels[:-1]}, **known}
+    order = _ordered(above) or []
+    return (*(known[name] for name in order), default[-1]), tuple(refused)
+
+
+def _ordered(above: dict[str, set[str]]) -> list[str] | None:
+    """Names so that each comes after all above it, else in the order given; None where that goes round in a circle."""
+    order: list[str] = []
+    while len(order) < len(above):
+        free = next((name for name, names in above.items() if name not in order and names <= set(order)), None)
+        if free is None:
+            return None
+        order.append(free)
+    return order
+
+
+def arrange(
+    nodes: Iterable[Node], levels: tuple[Level, ...], own: Callable[[Node], tuple[Level, ...] | None] = lambda _: None
+) -> Tree:
+    """The tree of ``nodes`` under ``levels`` (coarse to fine, node last). O(nodes × levels + sort). ``own`` as in ``path``."""
     # A node outside a level sorts after the named domains of the same parent and is its own domain: (True, its name).
     rows = sorted(
-        ((*((name is None, name or node.name) for name in path(node, levels)), (False, node.name)), node.name)
+        (
+            (
+                *((name in (None, ABSENT), name or node.name) for name in path(node, levels, own(node))),
+                (False, node.name),
+            ),
+            node.name,
+        )
         for node in nodes
     )
     tables = []

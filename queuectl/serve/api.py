@@ -60,6 +60,8 @@ class Api:
             (f"{PREFIX}{gang}", self.gang),
             (f"{PREFIX}/nodes", self.nodes),
             (f"{PREFIX}/nodes/{{name}}", self.node),
+            (f"{PREFIX}/pools", self.pools),
+            (f"{PREFIX}/pools/{{name}}", self.pool),
             (f"{PREFIX}/explain{gang}", self.explain),
             (f"{PREFIX}/occupancy", self.occupancy),
             (f"{PREFIX}/controller", self.controller),
@@ -143,6 +145,16 @@ class Api:
         _query(request)
         name = request.match_info["name"]
         return await self._answer(request, lambda: self._world.alone(self._world.node(name)), "node", name)
+
+    async def pools(self, request: web.Request) -> web.StreamResponse:
+        """All pools."""
+        return await self._list(request, "PoolList", self._world.pools)
+
+    async def pool(self, request: web.Request) -> web.StreamResponse:
+        """One pool."""
+        _query(request)
+        name = request.match_info["name"]
+        return await self._answer(request, lambda: self._world.alone(self._world.pool(name)), "pool", name)
 
     async def occupancy(self, request: web.Request) -> web.StreamResponse:
         """Who holds how much of a resource where: of the commonest device, unless another resource is named.

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from queuectl.contract.times import to_wire
-from queuectl.engine.view import GangView, NodeView, QueueView
+from queuectl.engine.view import GangView, NodeView, PoolView, QueueView
 from queuectl.model import gangs as model
-from queuectl.model.queues import ALL_POOLS
+from queuectl.model.pools import ALL_POOLS
 from queuectl.model.reasons import Reason
 from queuectl.model.resources import PODS, Amounts, amounts, plus, show, times
 from queuectl.serve import objects
@@ -38,10 +38,11 @@ def path(name: str, queues: dict[str, QueueView]) -> list[QueueView]:
 
 
 def resources(queue: QueueView) -> Iterator[objects.QueueResource]:
-    """Every resource that the queue uses, lists or is asked for, but for the count of pods."""
+    """Every resource that the queue uses, lists or is asked for, but for the count of pods; over all nodes."""
     used, pending = dict(queue.usage), dict(queue.pending)
     listed = {entry.resource: entry for entry in queue.entries if entry.pool == ALL_POOLS}
-    for name in sorted((used.keys() | pending.keys() | listed.keys()) - {"pods"}):
+    names = {*used, *pending, *(entry.resource for entry in queue.entries)}
+    for name in sorted(names - {PODS}):
         entry = listed.get(name)
         quota, limit = (entry.quota, entry.limit) if entry is not None else (None, None)
         yield objects.QueueResource(
@@ -50,6 +51,23 @@ def resources(queue: QueueView) -> Iterator[objects.QueueResource]:
             quota=None if quota is None else show(name, quota),
             limit=None if limit is None else show(name, limit),
             pending=show(name, pending.get(name, 0)),
+        )
+
+
+def pools(queue: QueueView) -> Iterator[objects.QueuePool]:
+    """The same for each pool in which the queue uses or lists something."""
+    usage = {pool: dict(used) for pool, used in queue.pools}
+    listed = {(entry.pool, entry.resource): entry for entry in queue.entries if entry.pool != ALL_POOLS}
+    keys = {(pool, name) for pool, used in usage.items() for name in used if name != PODS} | listed.keys()
+    for pool, name in sorted(keys):
+        entry = listed.get((pool, name))
+        quota, limit = (entry.quota, entry.limit) if entry is not None else (None, None)
+        yield objects.QueuePool(
+            pool=pool,
+            name=name,
+            used=show(name, usage.get(pool, {}).get(name, 0)),
+            quota=None if quota is None else show(name, quota),
+            limit=None if limit is None else show(name, limit),
         )
 
 
@@ -163,23 +181,48 @@ def status(node: NodeView) -> str:
 
 def node(view: NodeView) -> objects.Node:
     """A node, with every resource that it has or that is used there."""
-    allocatable, used = dict(view.allocatable), dict(view.used)
-    names = (name for name, _ in union(view.allocatable, view.used))
     return objects.Node(
         metadata=objects.Metadata(name=view.name),
         usable=view.usable,
         status=status(view),
         domains=[objects.Domain(level=level, name=name) for level, name in view.domains],
-        resources=[
-            objects.NodeResource(
-                name=name,
-                allocatable=show(name, allocatable.get(name, 0)),
-                used=show(name, used.get(name, 0)),
-                free=show(name, max(0, allocatable.get(name, 0) - used.get(name, 0))),
-            )
-            for name in names
-        ],
+        pools=list(view.pools),
+        resources=had(view.allocatable, view.used),
     )
+
+
+def pool(view: PoolView, nodes: Iterable[NodeView]) -> objects.Pool:
+    """A pool, with every resource that its nodes have or that is used there. ``nodes`` are all nodes; O(nodes × resources)."""
+    mine = [node for node in nodes if not view.declared or view.name in node.pools]
+    used: dict[str, int] = {}
+    for node in mine:
+        for name, amount in node.used:
+            used[name] = used.get(name, 0) + amount
+    return objects.Pool(
+        metadata=objects.Metadata(name=view.name),
+        declared=view.declared,
+        selector=dict(view.selector),
+        counted=list(view.resources),
+        topology=view.topology,
+        problem=view.problem,
+        nodes=len(mine),
+        usable=sum(node.usable for node in mine),
+        resources=had(view.allocatable, amounts(used)),
+    )
+
+
+def had(allocatable: Amounts, used: Amounts) -> list[objects.NodeResource]:
+    """What there is, in use and free of every resource of both; ``free`` is never negative."""
+    has, taken = dict(allocatable), dict(used)
+    return [
+        objects.NodeResource(
+            name=name,
+            allocatable=show(name, has.get(name, 0)),
+            used=show(name, taken.get(name, 0)),
+            free=show(name, max(0, has.get(name, 0) - taken.get(name, 0))),
+        )
+        for name, _ in union(allocatable, used)
+    ]
 
 
 def union(one: Amounts, other: Amounts) -> Amounts:

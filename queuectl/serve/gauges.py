@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from queuectl.engine.view import QueueView
-from queuectl.model.queues import ALL_POOLS
+from queuectl.model.pools import ALL_POOLS
 from queuectl.model.resources import unit
 from queuectl.serve.forms import public_phase
 from queuectl.serve.words import PHASES
@@ -27,6 +27,7 @@ class Gauges(Collector):
         controller = self._world.controller
         yield from controller.metrics.registry.collect()
         yield from self._queues()
+        yield from self._pools()
         yield self._gangs()
         yield GaugeMetricFamily("queuectl_leading", "1 while this process decides", value=int(controller.leading))
         yield GaugeMetricFamily(
@@ -73,6 +74,31 @@ class Gauges(Collector):
                 if entry.limit is not None:
                     limit.add_metric([queue.name, entry.resource], entry.limit / unit(entry.resource))
         yield from (usage, quota, limit, pending)
+
+    def _pools(self) -> Iterator[Metric]:
+        """Of declared pools: what they have, and what queues use, list and may not exceed there."""
+        labels = ["pool", "queue", "resource"]
+        usage = GaugeMetricFamily("queuectl_pool_usage", "As queuectl_queue_usage, on a pool's nodes", labels=labels)
+        quota = GaugeMetricFamily("queuectl_pool_quota", "Listed quota in a pool", labels=labels)
+        limit = GaugeMetricFamily("queuectl_pool_limit", "Listed limit in a pool", labels=labels)
+        has = GaugeMetricFamily("queuectl_pool_allocatable", "What its nodes have", labels=["pool", "resource"])
+        view = self._world.view()
+        declared = {pool.name for pool in view.pools if pool.declared}
+        for one in view.pools if declared else ():
+            for name, amount in one.allocatable:
+                has.add_metric([one.name, name], amount / unit(name))
+        for queue in view.queues:
+            used = {(pool, name): amount for pool, vector in queue.pools for name, amount in vector}
+            listed = [entry for entry in queue.entries if entry.pool in declared]
+            for (pool, name), amount in sorted({**{(e.pool, e.resource): 0 for e in listed}, **used}.items()):
+                if pool in declared:
+                    usage.add_metric([pool, queue.name, name], amount / unit(name))
+            for entry in listed:
+                if entry.quota is not None:
+                    quota.add_metric([entry.pool, queue.name, entry.resource], entry.quota / unit(entry.resource))
+                if entry.limit is not None:
+                    limit.add_metric([entry.pool, queue.name, entry.resource], entry.limit / unit(entry.resource))
+        yield from (usage, quota, limit, has)
 
     def _gangs(self) -> Metric:
         """Gangs by their own queue; a queue with any gang shows every phase, so that a series falls to 0 and stays."""

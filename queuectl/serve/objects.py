@@ -11,6 +11,7 @@ from functools import lru_cache
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from queuectl.model.pools import ALL_POOLS
 from queuectl.model.reasons import (
     CountEvidence,
     LevelEvidence,
@@ -52,11 +53,15 @@ class Owner(Object, kw_only=True):
 
 
 class Where(Object, kw_only=True):
-    """Where a blocker sits: a queue, a domain of a topology level, the nodes, or the gang itself."""
+    """Where a blocker sits: a queue, a domain of a topology level, the nodes, or the gang itself.
+
+    ``pool`` is the one it counts in, "-" the nodes of none; absent where it counts on all nodes.
+    """
 
     type: str
     name: str
     level: str | UnsetType = UNSET
+    pool: str | UnsetType = UNSET
 
 
 class Short(Object, kw_only=True):
@@ -96,6 +101,16 @@ class QueueResource(Object, kw_only=True):
     pending: str
 
 
+class QueuePool(Object, kw_only=True):
+    """One resource of a queue in one pool: in use there, entitled to there, never more than that there."""
+
+    pool: str
+    name: str
+    used: str
+    quota: str | None
+    limit: str | None
+
+
 class QueueCounts(Object, kw_only=True):
     """Gangs of this queue and those below it, each counted once."""
 
@@ -105,7 +120,10 @@ class QueueCounts(Object, kw_only=True):
 
 
 class Queue(Single, kw_only=True):
-    """A queue. ``path`` goes from the root's child down to this queue; ``blockers`` say why it admits nothing."""
+    """A queue. ``path`` goes from the root's child down to this queue; ``blockers`` say why it admits nothing.
+
+    ``resources`` count on all nodes; ``pools`` has what of them is on the nodes of each pool, which may overlap.
+    """
 
     kind: str = "Queue"
     metadata: Metadata
@@ -117,6 +135,7 @@ class Queue(Single, kw_only=True):
     state: str
     counts: QueueCounts
     resources: list[QueueResource]
+    pools: list[QueuePool]
     blockers: list[Blocker]
 
 
@@ -220,8 +239,39 @@ class Node(Single, kw_only=True):
     usable: bool
     status: str
     domains: list[Domain]
+    pools: list[str]
     resources: list[NodeResource]
     gangs: list[Share] | UnsetType = UNSET
+
+
+class QueueShare(Object, kw_only=True):
+    """One resource of one queue in a pool, as in ``QueuePool``."""
+
+    queue: str
+    name: str
+    used: str
+    quota: str | None
+    limit: str | None
+
+
+class Pool(Single, kw_only=True):
+    """A pool. ``used`` of its resources is by all pods on its nodes; ``queues`` are given for a single pool only.
+
+    ``declared`` is false for the one of all nodes that there is while nobody has declared any. ``problem`` says why the
+    default topology applies instead of its own; empty where its own does.
+    """
+
+    kind: str = "Pool"
+    metadata: Metadata
+    declared: bool
+    selector: dict[str, str]
+    counted: list[str]
+    topology: str
+    problem: str
+    nodes: int
+    usable: int
+    resources: list[NodeResource]
+    queues: list[QueueShare] | UnsetType = UNSET
 
 
 class Explanation(Object, kw_only=True):
@@ -313,7 +363,7 @@ class Listing(Object, kw_only=True):
     kind: str
     as_of: str
     leading: bool
-    items: list[Queue] | list[Node]
+    items: list[Queue] | list[Node] | list[Pool]
 
 
 class GangListing(Object, kw_only=True):
@@ -367,16 +417,17 @@ def blocker(misfit: Misfit) -> Blocker:
     )
     match it:
         case QueueEvidence():
-            found.where = Where(type="queue", name=it.queue)
+            found.where = Where(type="queue", name=it.queue, pool=it.pool if it.pool != ALL_POOLS else UNSET)
             if it.resource:
                 found.need, found.have, found.of = show(it.resource, it.need), show(it.resource, it.have), it.resource
                 found.limit, found.used = show(it.resource, it.limit), show(it.resource, it.usage)
             if it.detail:
                 found.what = it.detail
         case LevelEvidence():
-            found.where = Where(type="cluster", name="")
+            pool = it.pool or UNSET
+            found.where = Where(type="cluster", name="", pool=pool)
             if it.level:
-                found.where = Where(type="domain", name=it.best, level=it.level)
+                found.where = Where(type="domain", name=it.best, level=it.level, pool=pool)
             found.need, found.have, found.of = str(it.need), str(it.have), "pods"
             found.ever, found.domains, found.required = str(it.ever), it.domains, it.required
             if it.resource:

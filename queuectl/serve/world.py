@@ -228,6 +228,7 @@ class World:
                 pending=view.gangs_pending, admitted=view.gangs_admitted, running=view.gangs_running
             ),
             resources=list(forms.resources(view)),
+            pools=list(forms.pools(view)),
             blockers=[objects.blocker(misfit) for misfit in by_dominance(view.misfits)],
         )
 
@@ -361,6 +362,28 @@ class World:
             if where == name
         ]
         return node
+
+    # ---- pools
+
+    def pools(self) -> list[objects.Pool]:
+        """All pools by name."""
+        view = self.view()
+        return [forms.pool(pool, view.nodes) for pool in view.pools]
+
+    def pool(self, name: str) -> objects.Pool:
+        """One pool with the queues that use it or have quotas or limits there. Raises Absent."""
+        view = self.view()
+        found = next((pool for pool in view.pools if pool.name == name), None)
+        if found is None:
+            raise Absent(f'pool "{name}" not found', forms.nearest(name, (pool.name for pool in view.pools)))
+        pool = forms.pool(found, view.nodes)
+        pool.queues = [
+            objects.QueueShare(queue=queue.name, name=one.name, used=one.used, quota=one.quota, limit=one.limit)
+            for queue in view.queues
+            for one in (forms.pools(queue) if found.declared else forms.resources(queue))
+            if not isinstance(one, objects.QueuePool) or one.pool == name
+        ]
+        return pool
 
     def occupancy(self, resource: str = "") -> Making[Kept]:
         """Who holds how much of one resource where, in the making. Raises LookupError for a resource that no node has.

@@ -157,6 +157,7 @@ def test_a_node_described(call: Call) -> None:
         "Name:     gpu-2",
         "Status:   Ready",
         "Domains:  rack r2",
+        "Pools:    <none>",
         "",
         "Resources:",
         "  RESOURCE         USED   ALLOCATABLE   FREE",

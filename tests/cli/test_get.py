@@ -12,7 +12,7 @@ from queuectl.cli import get
 from queuectl.contract import foreign
 from tests.cli.conftest import Call, Served, invoke
 from tests.serve import standin
-from tests.serve.standin import Standin
+from tests.serve.standin import GPU, Standin
 
 
 def table(text: str) -> str:
@@ -35,11 +35,11 @@ def test_queues_are_a_tree(call: Call) -> None:
 
 def test_wide_queues_have_a_row_for_every_resource(call: Call) -> None:
     done = call("get", "queue", "vision", "-o", "wide")
-    first = ["NAME", "STATE", "PENDING", "ADMITTED", "RUNNING", "RESOURCE", "USED", "QUOTA", "LIMIT", "WANTED"]
+    first = ["NAME", "STATE", "PENDING", "ADMITTED", "RUNNING", "POOL", "RESOURCE", "USED", "QUOTA", "LIMIT", "WANTED"]
     assert [line.split() for line in done.out.splitlines()] == [
         [*first, "PARENT", "WEIGHT", "PRIORITY"],
-        ["vision", "Open", "2", "0", "1", "cpu", "2", "<none>", "<none>", "5", "research", "1", "0"],
-        ["vision", "Open", "2", "0", "1", "nvidia.com/gpu", "8", "8", "10", "17", "research", "1", "0"],
+        ["vision", "Open", "2", "0", "1", "*", "cpu", "2", "<none>", "<none>", "5", "research", "1", "0"],
+        ["vision", "Open", "2", "0", "1", "*", "nvidia.com/gpu", "8", "8", "10", "17", "research", "1", "0"],
     ]
 
 
@@ -70,15 +70,80 @@ def test_wide_gangs_say_who_made_them_where_they_run_and_why_they_wait(call: Cal
 def test_nodes(call: Call) -> None:
     done = call("get", "nodes", "-o", "wide")
     assert [line.split() for line in done.out.splitlines() if line.startswith(("NAME", "gpu-3", "gpu-2"))] == [
-        ["NAME", "STATUS", "RESOURCE", "USED", "ALLOCATABLE", "FREE", "DOMAINS"],
-        ["gpu-2", "Ready", "cpu", "1", "64", "63", "rack=r2"],
-        ["gpu-2", "Ready", "memory", "0", "256Gi", "256Gi", "rack=r2"],
-        ["gpu-2", "Ready", "nvidia.com/gpu", "1", "4", "3", "rack=r2"],
-        ["gpu-2", "Ready", "pods", "1", "110", "109", "rack=r2"],
-        ["gpu-3", "Cordoned", "cpu", "0", "64", "64", "rack=r2"],
-        ["gpu-3", "Cordoned", "memory", "0", "256Gi", "256Gi", "rack=r2"],
-        ["gpu-3", "Cordoned", "nvidia.com/gpu", "0", "4", "4", "rack=r2"],
-        ["gpu-3", "Cordoned", "pods", "0", "110", "110", "rack=r2"],
+        ["NAME", "STATUS", "RESOURCE", "USED", "ALLOCATABLE", "FREE", "DOMAINS", "POOLS"],
+        ["gpu-2", "Ready", "cpu", "1", "64", "63", "rack=r2", "<none>"],
+        ["gpu-2", "Ready", "memory", "0", "256Gi", "256Gi", "rack=r2", "<none>"],
+        ["gpu-2", "Ready", "nvidia.com/gpu", "1", "4", "3", "rack=r2", "<none>"],
+        ["gpu-2", "Ready", "pods", "1", "110", "109", "rack=r2", "<none>"],
+        ["gpu-3", "Cordoned", "cpu", "0", "64", "64", "rack=r2", "<none>"],
+        ["gpu-3", "Cordoned", "memory", "0", "256Gi", "256Gi", "rack=r2", "<none>"],
+        ["gpu-3", "Cordoned", "nvidia.com/gpu", "0", "4", "4", "rack=r2", "<none>"],
+        ["gpu-3", "Cordoned", "pods", "0", "110", "110", "rack=r2", "<none>"],
+    ]
+
+
+def test_while_there_is_no_pool_there_is_one_of_all_nodes(call: Call) -> None:
+    done = call("get", "pools", "-o", "wide")
+    assert [line.split() for line in done.out.splitlines() if line.startswith(("NAME", "default"))][:3] == [
+        ["NAME", "NODES", "USABLE", "RESOURCE", "USED", "ALLOCATABLE", "FREE", "SELECTOR", "TOPOLOGY", "COUNTED"],
+        ["default", "4", "3", "cpu", "3", "256", "253", "<none>", "default", "<none>"],
+        ["default", "4", "3", "memory", "0", "1Ti", "1Ti", "<none>", "default", "<none>"],
+    ]
+
+
+def pooled(here: Standin) -> None:
+    """The two racks become two pools, in one of which vision has a limit."""
+    here.see(foreign.POOLS, standin.pool("new", "r2"), standin.pool("old", "r1", resources=[GPU], topology="nowhere"))
+    entries = [{"name": GPU, "quota": "8"}, {"name": GPU, "pool": "old", "limit": "8"}]
+    here.see(foreign.QUEUES, standin.queue("vision", "research", resources=entries))
+    here.lead()
+
+
+def test_pools_and_what_queues_have_there(served: Served, call: Call) -> None:
+    served.do(pooled)
+    assert call("get", "pools").out == table("""
+        NAME   NODES   USABLE   RESOURCE         USED   ALLOCATABLE   FREE
+        new    2       1        nvidia.com/gpu   1      8             7
+        old    2       2        nvidia.com/gpu   8      8             0
+    """)
+    wide = call("get", "queues", "vision", "-o", "wide").out.splitlines()
+    assert [line.split()[5:11] for line in wide] == [
+        ["POOL", "RESOURCE", "USED", "QUOTA", "LIMIT", "WANTED"],
+        ["*", "cpu", "2", "<none>", "<none>", "5"],
+        ["*", "nvidia.com/gpu", "8", "8", "<none>", "17"],
+        ["old", "cpu", "2", "<none>", "<none>", "<none>"],
+        ["old", "nvidia.com/gpu", "8", "<none>", "8", "<none>"],
+    ]
+    assert call("get", "nodes", "gpu-3", "-o", "wide").out.split()[-1] == "new"
+    assert call("describe", "pool", "old").out.splitlines() == [
+        "Name:      old",
+        "Selector:  example.com/rack=r1",
+        "Topology:  nowhere",
+        "Counted:   nvidia.com/gpu",
+        "Nodes:     2, 2 of them usable",
+        "",
+        "Not as declared: there is no Topology nowhere; the default one applies",
+        "",
+        "Resources:",
+        "  RESOURCE         USED   ALLOCATABLE   FREE",
+        "  cpu              2      128           126",
+        "  memory           0      512Gi         512Gi",
+        "  nvidia.com/gpu   8      8             0",
+        "  pods             2      220           218",
+        "",
+        "Queues:",
+        "  QUEUE      RESOURCE         USED   QUOTA    LIMIT",
+        "  research   cpu              2      <none>   <none>",
+        "  research   nvidia.com/gpu   8      <none>   <none>",
+        "  vision     cpu              2      <none>   <none>",
+        "  vision     nvidia.com/gpu   8      <none>   8",
+    ]
+    described = call("describe", "queue", "vision").out.splitlines()
+    assert described[described.index("In pools:") : described.index("In pools:") + 4] == [
+        "In pools:",
+        "  POOL   RESOURCE         USED   QUOTA    LIMIT",
+        "  old    cpu              2      <none>   <none>",
+        "  old    nvidia.com/gpu   8      <none>   8",
     ]
 
 
@@ -91,7 +156,7 @@ def test_filters_take_in_the_queues_below(call: Call) -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["queues", "gangs", "nodes"])
+@pytest.mark.parametrize("kind", ["queues", "gangs", "nodes", "pools"])
 def test_names_are_taken_back_by_every_verb(call: Call, kind: str) -> None:
     everywhere = ["-n", "ml"] if kind == "gangs" else []
     names = call("get", kind, "-o", "name", *everywhere).out.split()
@@ -101,7 +166,7 @@ def test_names_are_taken_back_by_every_verb(call: Call, kind: str) -> None:
         assert call("describe", name, *everywhere).code == 0
 
 
-@pytest.mark.parametrize("kind", ["queues", "gangs", "nodes"])
+@pytest.mark.parametrize("kind", ["queues", "gangs", "nodes", "pools"])
 def test_json_and_yaml_are_one_object(call: Call, kind: str) -> None:
     everywhere = ["-A"] if kind == "gangs" else []
     as_json = call("get", kind, "-o", "json", *everywhere)
@@ -155,7 +220,7 @@ def test_one_missing_name_prints_no_json(call: Call) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["get", "pods"], '"pods" is none of queues, gangs, nodes'),
+        (["get", "pods"], '"pods" is none of queues, gangs, nodes, pools'),
         (["get", "queues", "-n", "ml"], "-n, -A, --queue and --phase choose among gangs; queues have none of these"),
         (["get", "gangs", "x", "-A"], "give either names or -A, --queue and --phase"),
         (["get", "gangs", "-n", ""], "-n needs a name; all namespaces: -A"),

@@ -58,7 +58,8 @@ def test_a_scenario_for_programs(scenario: Path) -> None:
     assert [one["at"] for one in found["moments"]] == ["10s", "1m"]
     assert found["moments"][0] == {
         "at": "10s", "running": ["g"], "admitted": [], "leaving": [], "finished": [], "waiting": {"h": ["NoCapacity"]},
-        "notes": {}, "givenBack": [], "usage": {"q": {"nvidia.com/gpu": "8"}}, "nodesOf": {"g": {"n": 8}},
+        "notes": {}, "givenBack": [], "usage": {"q": {"nvidia.com/gpu": "8"}}, "usageIn": {},
+        "nodesOf": {"g": {"n": 8}},
     }  # fmt: skip
     assert len(found["planHash"]) == 64
     assert found["failed"] == []

@@ -57,6 +57,10 @@ def levels(name: str, path: str | None = None, says: str = "", *entries: Any) ->
     return Case(name, "Topology", {"levels": [*entries]}, path, says)
 
 
+def nodes(name: str, path: str | None = None, says: str = "", server: bool = True, **spec: Any) -> Case:
+    return Case(name, "Pool", spec, path and f"spec.{path}", says, server)
+
+
 RACK, NODE = {"name": "rack", "keys": ["example.com/rack"]}, {"name": "node", "keys": ["kubernetes.io/hostname"]}
 
 CASES = (
@@ -73,10 +77,11 @@ CASES = (
     queue("parent-empty", "spec.parent", "at least 1 character", parent=""),
     queue("parent-long", "spec.parent", "at most 63", parent="a" * 64),
     queue("resources-twice", "spec.resources", "listed twice", resources=[{"name": GPU}, {"name": GPU, "pool": "*"}]),
-    queue("resources-in-two-pools", "spec.resources[1].pool", "pools come later",
+    queue("resources-in-two-pools",
           resources=[{"name": GPU}, {"name": GPU, "pool": "h100"}]),
     gpus("pool-all", pool="*"),
-    gpus("pool-other", "pool", "pools come later", pool="h100", quota=8),
+    gpus("pool-other", pool="h100", quota=8),
+    queue("resources-twice-in-a-pool", "spec.resources", "listed twice", resources=[{"name": GPU, "pool": "h100"}] * 2),
     queue("resources-64", resources=[{"name": f"a.b/{'r' * 240}{n}", "quota": "9" * 15, "limit": "1e15"} for n in range(64)]),
     queue("resources-many", "spec.resources", "at most 64", resources=[{"name": f"a.b/r{n}"} for n in range(65)]),
     queue("resource-unnamed", "spec.resources[0].name", "is missing", resources=[{"quota": 1}]),
@@ -145,6 +150,22 @@ CASES = (
     Case("queue-long", "PodGroup", {"queue": "a" * 64, "minMember": 1}, "spec.queue", "at most 63"),
     Case("name-63", "PodGroup", {"queue": "a", "minMember": 1}, object_name="n" * 63),
     Case("name-64", "PodGroup", {"queue": "a", "minMember": 1}, "metadata.name", "at most 63", object_name="n" * 64),
+    nodes("of-all-nodes"),
+    nodes("of-some-nodes", nodeSelector={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "team": ""}, resources=[GPU, "cpu"]),
+    nodes("selector-of-16", nodeSelector={f"k{n}": "v" for n in range(16)}),
+    nodes("selector-of-17", "nodeSelector", "at most 16", nodeSelector={f"k{n}": "v" for n in range(17)}),
+    nodes("selector-key-bad", "nodeSelector", "no label can have", nodeSelector={"a b": "v"}),
+    nodes("selector-key-empty", "nodeSelector", "no label can have", nodeSelector={"": "v"}),
+    nodes("selector-value-bad", "nodeSelector.gpu", "pattern", nodeSelector={"gpu": "h 100"}),
+    nodes("selector-value-long", "nodeSelector.gpu", "at most 63", nodeSelector={"gpu": "h" * 64}),
+    nodes("selector-value-number", "nodeSelector.gpu", "valid string", nodeSelector={"gpu": 100}),
+    nodes("selector-list", "nodeSelector", "valid dictionary", nodeSelector=["gpu"]),
+    nodes("counted-twice", "resources", "names a resource twice", resources=[GPU, GPU]),
+    nodes("counted-pods", "resources", "pods are never shared", resources=["pods"]),
+    nodes("counted-bad", "resources[0]", "pattern", resources=["a b"]),
+    nodes("of-a-topology", topology="fabric"),
+    nodes("topology-capital", "topology", "pattern", topology="Fabric"),
+    nodes("product-unknown", "product", "unknown field", product="H100"),
     levels("levels", None, "", RACK, NODE),
     levels("levels-none", "spec.levels", "at least 1 item"),
     levels("levels-upside-down", "spec.levels", "the level node must be the last", NODE, RACK),

@@ -15,7 +15,7 @@ _TYPES = {"object", "array", "string", "integer", "number", "boolean"}
 _KNOWN = {
     "type", "properties", "required", "items", "enum", "description", "default", "format", "pattern", "minimum", "maximum",
     "minLength", "maxLength", "minItems", "maxItems", "anyOf", "x-kubernetes-int-or-string", "x-kubernetes-list-type",
-    "x-kubernetes-list-map-keys", "x-kubernetes-validations",
+    "x-kubernetes-list-map-keys", "x-kubernetes-validations", "additionalProperties", "maxProperties",
 }  # fmt: skip
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]  # the one anyOf with types, and only in this order
 
@@ -43,6 +43,8 @@ def faults(schema: Json, path: str = "") -> Iterator[str]:
     for name, child in schema.get("properties", {}).items():
         if path != "" or name not in {"apiVersion", "kind", "metadata"}:
             yield from faults(child, f"{path}.{name}")
+    if "additionalProperties" in schema:
+        yield from faults(schema["additionalProperties"], f"{path}{{}}")
     if missing := set(schema.get("required", [])) - set(schema.get("properties", {})):
         yield f"{path}: required but unknown: {sorted(missing)}"
     if path == "" and set(schema["properties"].get("metadata", {}).get("properties", {})) - {"name", "generateName"}:
@@ -79,7 +81,10 @@ def _bounds(schema: Json, path: str) -> Iterator[str]:
         yield f"{path}: unbounded"
     if kind == "string" and not {"maxLength", "enum"} & set(schema):
         yield f"{path}: unbounded"
-    if kind == "object" and not schema.get("properties"):
+    values = schema.get("additionalProperties")
+    if values is not None and (schema.get("properties") or "maxProperties" not in schema):
+        yield f"{path}: a map has no properties of its own, and a bound"
+    if kind == "object" and not schema.get("properties") and values is None:
         yield f"{path}: an object without properties keeps nothing"
 
 

@@ -70,7 +70,8 @@ def test_names_and_columns(definition: Definition) -> None:
             continue
         for step in where:
             node = node["properties"][step]
-        assert column["type"] == node.get("type") or "[" in column["jsonPath"]
+        shown = "string" if node.get("type") in ("object", "array") else node.get("type")  # as JSON
+        assert column["type"] == shown or "[" in column["jsonPath"]
 
 
 def test_a_status_has_no_defaults() -> None:
@@ -112,7 +113,7 @@ class _Exclusive(Part):
     [
         (_Inner, "contains itself"),
         (_Union, "a union of 2 types"),
-        (_Map, "a map"),
+        (_Map, "a map without bound"),
         (_Exclusive, "exclusiveMinimum has no place"),
     ],
 )

@@ -109,7 +109,7 @@ def test_examples(path: Path) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert {path.stem for path in EXAMPLES} >= {"queues", "topology", "podgroup", "job", "suspended-job"}
+    assert {path.stem for path in EXAMPLES} >= {"queues", "pools", "topology", "podgroup", "job", "suspended-job"}
 
 
 def rules(role: str) -> dict[str, set[str]]:
@@ -136,6 +136,7 @@ def test_the_controller_has_no_more_than_it_needs() -> None:
         "poddisruptionbudgets": {"list"},
         "priorityclasses": follow,
         "queues": follow,
+        "pools": follow,
         "topologies": follow,
         "podgroups": {*read, "create", "release"},
         "queues/status": {"patch"},

@@ -21,7 +21,7 @@ from tests.rig.proxy import Proxy
 pytestmark = [pytest.mark.rig, pytest.mark.asyncio(loop_scope="session")]
 STATUS = r"/podgroups/[^/]+/status"
 RELEASE = r"/pods/(?!.*dryRun)"
-KINDS = 9  # each is listed once, and watched; JobSets are not installed here
+KINDS = 10  # each is listed once, and watched; JobSets are not installed here
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
 
 

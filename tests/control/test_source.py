@@ -28,9 +28,12 @@ from queuectl.model.changes import (
     NodeGone,
     OccupantGone,
     OccupantSeen,
+    PoolGone,
+    PoolSeen,
     QueueGone,
 )
 from queuectl.model.gangs import Gang, Stage
+from queuectl.model.pools import Pool
 from queuectl.model.reasons import Reason
 from tests.control.tiny import Tiny, spec
 
@@ -449,6 +452,25 @@ def test_a_bad_topology_leaves_the_old_levels(tiny: Tiny) -> None:
     assert ("topologies", "", "default") in tiny.source.problems
 
 
+def test_a_bad_pool_stays_what_it_was(tiny: Tiny) -> None:
+    """It is noted, and other pools and those that come after it are taken in."""
+    body = {
+        "metadata": {"name": "h100"},
+        "spec": {"nodeSelector": {"gpu": "h100", "a": "b"}, "resources": ["x/y", "cpu"]},
+    }
+    tiny.put(foreign.POOLS, body)
+    tiny.put(foreign.POOLS, {**body, "spec": {"nodeSelector": {"a b": "c"}}})
+    tiny.put(foreign.POOLS, {"metadata": {"name": "all"}, "spec": None})
+    assert [change for change in tiny.changes if isinstance(change, PoolSeen)] == [
+        PoolSeen(Pool(name="h100", selector=(("a", "b"), ("gpu", "h100")), resources=("cpu", "x/y"))),
+        PoolSeen(Pool(name="all")),
+    ]
+    assert list(tiny.source.problems) == [("pools", "", "h100")]
+    tiny.drop(foreign.POOLS, "", "h100")
+    assert tiny.changes[-1] == PoolGone("h100")
+    assert list(tiny.source.problems) == []
+
+
 def test_a_malformed_object_is_noted_and_gives_no_change() -> None:
     """It harms nobody else."""
     source = Source()
@@ -585,7 +607,9 @@ def test_what_is_gone_is_remembered_for_a_while_only(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("kind", "gone"), [(foreign.NODES, NodeGone("one")), (foreign.QUEUES, QueueGone("one"))], ids=["node", "queue"]
+    ("kind", "gone"),
+    [(foreign.NODES, NodeGone("one")), (foreign.QUEUES, QueueGone("one")), (foreign.POOLS, PoolGone("one"))],
+    ids=["node", "queue", "pool"],
 )
 def test_made_anew_under_its_name_before_the_old_one_was_seen_to_go(tiny: Tiny, kind: Kind, gone: Any) -> None:
     """During an outage: the fresh list shows the new one, and then the old one is missed."""

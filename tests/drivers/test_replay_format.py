@@ -80,7 +80,9 @@ def test_a_gang_that_cannot_be(fields: dict[str, Any], says: str) -> None:
 @pytest.mark.parametrize(
     ("parts", "says"),
     [
-        ({"pools": [{"name": "x"}]}, "pools: not yet: pools come later; leave them out"),
+        ({"pools": [{"name": "x", "product": "H100"}]}, "pools[0].product: not yet: a pool's spec has no such field yet"),
+        ({"pools": [{"name": "x"}, {"name": "x"}]}, "pools: x is listed twice"),
+        ({"pools": [{"name": "x", "nodeSelector": {"a b": "c"}}]}, "pools[0].nodeSelector: has a key that no label can have"),
         ({"nodes": [{"name": "n", "links": "dgx1.txt"}]}, "nodes[0].links: not yet: links inside a node"),
         ({"nodes": [{"name": "n"}, {"name": "n"}]}, "nodes[1].name: there is another node n"),
         ({"nodes": [{"name": "n", "count": 2}, {"name": "n1"}]}, "nodes[1].name: there is another node n1"),
@@ -108,9 +110,9 @@ def test_a_part_that_cannot_be(parts: dict[str, Any], says: str) -> None:
     [
         ({"do": "explode", "target": "g"}, "steps[0].do: should be 'finish', 'fail'"),
         ({"do": "finish"}, "steps[0].target: names nothing"),
-        ({"do": "finish", "target": "h"}, "steps[0].target: there is no gang, node, queue or unmanaged pod h"),
+        ({"do": "finish", "target": "h"}, "steps[0].target: there is no gang, node, queue, pool or unmanaged pod h"),
         ({"do": "finish", "target": "gang/q"}, "steps[0].target: there is no gang q"),
-        ({"do": "finish", "target": "job/g"}, "steps[0].target: job is none of gang, node, queue, pod"),
+        ({"do": "finish", "target": "job/g"}, "steps[0].target: job is none of gang, node, queue, pool, pod"),
         ({"do": "cordon", "target": "g"}, "steps[0].do: cordon is nothing for a gang; a gang knows finish, fail"),
         ({"do": "edit", "target": "g"}, "steps[0].with: edit needs the fields that change"),
         ({"do": "hold", "target": "g", "with": {"a": 1}}, "steps[0].with: belongs to edit"),
@@ -250,11 +252,13 @@ def test_a_moment_as_json() -> None:
             running=["g"],
             given_back=[("h", None, "Torn")],
             usage={"q": {"cpu": 1500, "memory": 2**30, "nvidia.com/gpu": 8000, "pods": 8}},
+            usage_in={"q": {"h100": {"nvidia.com/gpu": 8000, "pods": 8}}, "r": {}},
             nodes_of={"g": {"n": 8}},
         )
     )
     assert found == {
         "at": "90s", "running": ["g"], "admitted": [], "leaving": [], "finished": [], "waiting": {}, "notes": {},
         "givenBack": [{"gang": "h", "by": None, "rule": "Torn"}],
-        "usage": {"q": {"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": "8"}}, "nodesOf": {"g": {"n": 8}},
+        "usage": {"q": {"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": "8"}},
+        "usageIn": {"q": {"h100": {"nvidia.com/gpu": "8"}}}, "nodesOf": {"g": {"n": 8}},
     }  # fmt: skip

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from queuectl.drivers.replay.reading import load
 from queuectl.drivers.replay.simulator import Arrange
 from queuectl.drivers.replay.stage import EngineTier
 from queuectl.engine.ordering import ZERO
+from queuectl.engine.pools import Kinship
 from queuectl.model.changes import Change
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
@@ -100,6 +102,15 @@ MISTAKES: dict[str, tuple[str, object]] = {
     "within-quota-comes-before-borrowing": (
         "queuectl.engine.ordering.key", lambda _, offer, *__: (0, 0, 0, ZERO, offer.queued_at, offer.gang, offer.slot)
     ),
+    "a-limit-of-one-pool-leaves-the-other-free": ("queuectl.engine.branches.Branches.over_limit_in", nothing),
+    "the-pool-with-quota-is-used-first": ("queuectl.engine.ways.keeps_within", lambda *_: True),
+    "quotas-of-pools-decide-whose-turn-it-is": ("queuectl.engine.ordering._measured", lambda *_: (True, ZERO)),
+    "a-gang-stays-in-one-pool": ("queuectl.engine.ways.Ways.of", nothing),
+    "extras-stay-in-the-gangs-pool": ("queuectl.engine.asks.home", lambda *_: None),
+    "a-node-that-changes-pools-takes-its-pods-along": ("queuectl.engine.state.State.recount", lambda _: False),
+    "a-limit-keeps-out-of-the-part-that-pools-share": (
+        "queuectl.engine.pools.Pools.kinship", Kinship(defaultdict(tuple, a=("a",), b=("b",)), defaultdict(tuple))
+    ),
     "a-taint-keeps-out-who-does-not-tolerate-it": ("queuectl.engine.filters._refusing", lambda *_, **__: None),
     "a-selector-and-an-affinity-choose-nodes": (
         "queuectl.engine.filters.Filters._affine", lambda self, _: ~self._none()
@@ -111,7 +122,7 @@ MISTAKES: dict[str, tuple[str, object]] = {
     "an-annotated-minimum-starts-a-job-early": ("queuectl.engine.engine.extra_requests", nothing),
     "extras-stay-in-the-gangs-rack": ("queuectl.engine.asks._anchor", lambda *_: None),
     "rack-names-repeat-in-another-zone": (
-        "queuectl.model.topology.path", lambda node, levels: tuple(dict(node.labels).get("rack") for _ in levels[:-1])
+        "queuectl.model.topology.path", lambda node, levels, _: tuple(dict(node.labels).get("rack") for _ in levels[:-1])
     ),
     "whoever-bypassed-the-gate-is-charged": ("queuectl.engine.state.charges", lambda _: {}),
     "a-lost-member-keeps-its-place": (

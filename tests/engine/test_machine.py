@@ -18,11 +18,12 @@ from queuectl.model.gangs import GiveBack, Role, Stage
 from queuectl.model.plan import Admit, AdmitExtra, Plan, Withdraw
 from queuectl.model.reasons import Misfit, Reason, TextEvidence
 from queuectl.model.resources import GPU
-from tests.engine.world import World, gang, node, pods, queue, shape, told
+from tests.engine.world import NODE, RACK, World, entry, gang, node, pods, pool, queue, shape, told
 
 NODES = ("a0", "a1", "b0")
 GANGS = tuple("ghijk")
 QUEUES = {"q": "top", "r": "top", "s": None}
+POOLS = ("o", "p")
 
 
 def move(**what: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -82,12 +83,28 @@ class Machine(RuleBasedStateMachine):
     def node_goes(self, name: str) -> None:
         self.world.tell(c.NodeGone(name))
 
-    @move(name=st.sampled_from(sorted(QUEUES)), limit=st.sampled_from([None, 2, 6]), gone=st.integers(0, 5))
-    def queue_changes(self, name: str, limit: int | None, gone: int) -> None:
+    @move(name=st.sampled_from(sorted(QUEUES)), limit=st.sampled_from([None, 2, 6]), gone=st.integers(0, 5),
+          inside=st.sampled_from([None, None, "p", "o"]), few=st.integers(0, 3))  # fmt: skip
+    def queue_changes(self, name: str, limit: int | None, gone: int, inside: str | None, few: int) -> None:
         if gone == 0:
             self.world.tell(c.QueueGone(name))
         else:
-            self.world.add(queue(name, QUEUES[name], limit=limit, weight=gone - 1))
+            entries = [entry(limit=limit), *([] if inside is None else [entry(inside, quota=few % 2, limit=few)])]
+            self.world.add(queue(name, QUEUES[name], entries=tuple(entries), weight=gone - 1))
+
+    @move(
+        name=st.sampled_from(POOLS), rack=st.sampled_from(["a", "b", None]), gone=st.integers(0, 3), flat=st.booleans()
+    )
+    def pool_changes(self, name: str, rack: str | None, gone: int, flat: bool) -> None:
+        """``flat``: its nodes have racks that are in no zone."""
+        if gone == 0:
+            self.world.tell(c.PoolGone(name))
+        else:
+            self.world.add(pool(name, topology="flat" if flat else "default", rack=rack))
+
+    @move(known=st.booleans())
+    def topology_changes(self, known: bool) -> None:
+        self.world.tell(c.LevelsSeen((RACK, NODE), "flat") if known else c.LevelsGone("flat"))
 
     @move(name=st.sampled_from(GANGS), size=st.integers(1, 4), extra=st.integers(0, 2), gpu=st.sampled_from([1, 2]),
         where=st.sampled_from([*QUEUES, "top"]), required=st.sampled_from([None, None, "rack"]),
@@ -231,11 +248,12 @@ class Machine(RuleBasedStateMachine):
         nodes = {
             "node " + one.name: (dict(one.used).get(GPU, 0), dict(one.allocatable).get(GPU, 0)) for one in view.nodes
         }
-        limits = {
-            one.name: min((entry.limit for entry in one.entries if entry.limit is not None), default=10**9)
-            for one in view.queues
-        }
-        return nodes | {"queue " + one.name: (dict(one.usage).get(GPU, 0), limits[one.name]) for one in view.queues}
+        queues: dict[str, tuple[int, int]] = {}
+        for one in view.queues:
+            for where, usage in (("*", one.usage), *((name, dict(one.pools).get(name, ())) for name in POOLS)):
+                limits = [e.limit for e in one.entries if e.limit is not None and e.pool == where]
+                queues[f"queue {one.name} in {where}"] = (dict(usage).get(GPU, 0), min(limits, default=10**9))
+        return nodes | queues
 
     def admissions_fit(self, before: dict[str, tuple[int, int]], plan: Plan) -> None:
         """P2: no decision takes a node over what it offers or a queue over its limit, or further over."""
@@ -266,8 +284,8 @@ class Machine(RuleBasedStateMachine):
         other = Engine()
         for key in sorted(self.world.facts, reverse=True):
             other.observe(self.world.facts[key])
-        usage = [(one.name, one.usage) for one in self.world.engine.view().queues]
-        assert [(one.name, one.usage) for one in other.view().queues] == usage
+        usage = [(one.name, one.usage, one.pools) for one in self.world.engine.view().queues]
+        assert [(one.name, one.usage, one.pools) for one in other.view().queues] == usage
 
     def teardown(self) -> None:
         """Left alone, the plan comes to rest."""

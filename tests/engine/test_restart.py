@@ -9,15 +9,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from queuectl.engine.engine import Engine
+from queuectl.model import changes as c
 from queuectl.model.changes import Change
 from queuectl.model.gangs import Place, Record, Role, Stage
-from tests.engine.world import World, gang, node, pods, queue, shape
+from tests.engine.world import NODE, RACK, World, entry, gang, node, pods, pool, queue, shape
 
 
 def story() -> World:
     """Every kind of gang at once: running, torn, leaving, bypassed, waiting, blocked, with extras and with lost members."""
     world = World([node(f"n{n}", rack=f"r{n // 2}", zone="z") for n in range(6)])
-    world.add(queue("top", limit=40), queue("q", "top", quota=8), queue("r", "top", weight=3))
+    world.add(queue("top", limit=40), queue("r", "top", weight=3))
+    world.add(queue("q", "top", entries=(entry(quota=8), entry("all", quota=8), entry("left", limit=9))))
+    world.tell(c.LevelsSeen((RACK, NODE), "racks"))
+    world.add(pool("all"), pool("left", topology="racks", rack="r0"))
     running = gang("running", 4, each=shape(2), required="rack", maximum=6)
     world.start(running, pods(running, 6))
     world.obey(world.decide())

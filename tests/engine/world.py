@@ -16,6 +16,7 @@ from queuectl.engine.view import Snapshots
 from queuectl.model import changes as c
 from queuectl.model.gangs import Gang, GiveBack, Member, Place, Record, Role, Shape, Stage, Toleration
 from queuectl.model.plan import Admit, AdmitExtra, Assignment, Plan, Refuse, Withdraw
+from queuectl.model.pools import ALL_POOLS, Pool
 from queuectl.model.queues import Entry, Queue
 from queuectl.model.reasons import Reason
 from queuectl.model.resources import CPU, GPU, MEMORY, PODS, Amounts, amounts
@@ -61,6 +62,18 @@ def queue(
     return Queue(name=name, uid=f"q-{name}", parent=parent, entries=rest.pop("entries", entries), **rest)
 
 
+def pool(name: str, counted: tuple[str, ...] = (), topology: str = "default", **labels: str | None) -> Pool:
+    """A pool of the nodes with these labels; None is no label."""
+    selector = tuple(sorted((key, value) for key, value in labels.items() if value is not None))
+    return Pool(name=name, selector=selector, resources=counted, topology=topology)
+
+
+def entry(pool: str = ALL_POOLS, *, quota: int | None = None, limit: int | None = None, of: str = GPU) -> Entry:
+    """Quota and limit of whole GPUs (or CPUs) in a pool."""
+    whole = [None if one is None else one * 1000 for one in (quota, limit)]
+    return Entry(of, pool, quota=whole[0], limit=whole[1])
+
+
 def gang(
     name: str, size: int = 1, queue: str = "q", *, maximum: int | None = None, each: Shape | None = None, **rest: Any
 ) -> Gang:
@@ -104,6 +117,8 @@ class World:
             match thing:
                 case Node():
                     self.tell(c.NodeSeen(thing))
+                case Pool():
+                    self.tell(c.PoolSeen(thing))
                 case Queue():
                     self.tell(c.QueueSeen(thing))
                 case Gang():
@@ -124,8 +139,14 @@ class World:
                 self.facts["node", one.name] = change
             case c.NodeGone(name):
                 self.facts.pop(("node", name), None)
-            case c.LevelsSeen():
-                self.facts["levels", ""] = change
+            case c.LevelsSeen(_, topology):
+                self.facts["levels", topology] = change
+            case c.LevelsGone(topology):
+                self.facts.pop(("levels", topology), None)
+            case c.PoolSeen(one):
+                self.facts["pool", one.name] = change
+            case c.PoolGone(name):
+                self.facts.pop(("pool", name), None)
             case c.QueueSeen(one):
                 self.facts["queue", one.name] = change
             case c.QueueGone(name):
@@ -238,6 +259,11 @@ class World:
         """Whole GPUs charged to a queue."""
         one = next(view for view in self.engine.view().queues if view.name == queue)
         return dict(one.usage).get(GPU, 0) // 1000
+
+    def usage_in(self, queue: str) -> dict[str, int]:
+        """Whole GPUs charged to a queue in each pool."""
+        one = next(view for view in self.engine.view().queues if view.name == queue)
+        return {pool: dict(used).get(GPU, 0) // 1000 for pool, used in one.pools}
 
     def phase(self, gang: str) -> str:
         """The gang's phase."""

@@ -125,6 +125,12 @@ def queue(
     return {"apiVersion": API, "kind": "Queue", "metadata": {"name": name}, "spec": {**above, **listed, **spec}}
 
 
+def pool(name: str, rack: str, **spec: Any) -> Json:
+    """A pool of one rack."""
+    selector = {"nodeSelector": {"example.com/rack": rack}}
+    return {"apiVersion": API, "kind": "Pool", "metadata": {"name": name}, "spec": {**selector, **spec}}
+
+
 def node(name: str, rack: str, gpus: int = 4, *, cordoned: bool = False) -> Json:
     """A ready node."""
     return {

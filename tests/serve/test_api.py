@@ -64,6 +64,7 @@ async def test_queues_come_as_a_tree_with_kubernetes_quantities(client: TestClie
             {"name": "cpu", "used": "2", "quota": None, "limit": None, "pending": "5"},
             {"name": GPU, "used": "8", "quota": "8", "limit": "10", "pending": "17"},
         ],
+        "pools": [],
         "blockers": [],
     }
 
@@ -376,6 +377,39 @@ async def test_a_running_gang_is_explained_by_where_it_runs(client: TestClient[A
     assert found["blockers"] == []
 
 
+async def test_pools_with_their_nodes_and_what_queues_have_there() -> None:
+    """While none is declared there is one of all nodes; then those that are, and what is of none is in none."""
+    here = story()
+    async with asking(here) as client:
+        (default,) = (await get(client, "/api/v1/pools"))["items"]
+        assert (default["metadata"]["name"], default["declared"], default["nodes"], default["usable"]) == (
+            "default", False, 4, 3,
+        )  # fmt: skip
+        one = await get(client, "/api/v1/pools/default")
+        assert [(share["queue"], share["used"]) for share in one["queues"] if share["name"] == GPU] == [
+            ("language", "1"), ("production", "0"), ("research", "9"), ("vision", "8"),
+        ]  # fmt: skip
+        here.see(foreign.POOLS, standin.pool("old", "r1", resources=[GPU]))
+        entries = [{"name": GPU, "pool": "old", "quota": "4", "limit": "9"}]
+        here.see(foreign.QUEUES, standin.queue("vision", "research", resources=entries))
+        here.lead()
+        here.later(1)
+        one = await get(client, "/api/v1/pools/old")
+        assert (one["declared"], one["selector"], one["counted"]) == (True, {"example.com/rack": "r1"}, [GPU])
+        assert {"name": GPU, "allocatable": "8", "used": "8", "free": "0"} in one["resources"]
+        assert {"queue": "vision", "name": GPU, "used": "8", "quota": "4", "limit": "9"} in one["queues"]
+        queue = await get(client, "/api/v1/queues/vision")
+        assert queue["pools"] == [
+            {"pool": "old", "name": "cpu", "used": "2", "quota": None, "limit": None},
+            {"pool": "old", "name": GPU, "used": "8", "quota": "4", "limit": "9"},
+        ]
+        nodes = (await get(client, "/api/v1/nodes"))["items"]
+        assert [node["pools"] for node in nodes] == [["old"], ["old"], [], []]
+        blockers = (await get(client, "/api/v1/explain/namespaces/ml/gangs/big"))["blockers"]
+        limits = [(one["where"], one["need"], one["have"]) for one in blockers if one["reason"] == "OverLimit"]
+        assert ({"type": "queue", "name": "vision", "pool": "old"}, "16", "1") in limits
+
+
 async def test_nodes_with_their_domains_and_what_is_free(client: TestClient[Any, Any]) -> None:
     found = await get(client, "/api/v1/nodes")
     assert found["kind"] == "NodeList"
@@ -395,6 +429,7 @@ async def test_nodes_with_their_domains_and_what_is_free(client: TestClient[Any,
     [
         ("queues/visions", 'queue "visions" not found', ["vision"]),
         ("nodes/gpu-9", 'node "gpu-9" not found', ["gpu-3", "gpu-2", "gpu-1"]),
+        ("pools/defalt", 'pool "defalt" not found', ["default"]),
         ("namespaces/ml/gangs/trian", 'gang "trian" not found in namespace "ml"', ["train"]),
         ("explain/namespaces/ml/gangs/bi", 'gang "bi" not found in namespace "ml"', ["big"]),
         ("namespaces/ml/gangs/shell", 'gang "shell" not found in namespace "ml"; there is one in nlp', []),

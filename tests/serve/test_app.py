@@ -9,10 +9,12 @@ import pytest
 from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
+from queuectl.contract import foreign
 from queuectl.control.loop import Controller
 from queuectl.engine.view import View
 from queuectl.serve.app import local, serving
 from queuectl.serve.readiness import Readiness, readiness
+from tests.serve import standin
 from tests.serve.standin import GPU, Standin, story
 from tests.serve.test_api import asking, get
 
@@ -186,6 +188,29 @@ async def test_metrics_in_base_units() -> None:
     assert value("queuectl_object_problems") == 1.0
     assert value("queuectl_changes_total") > 0
     assert value("queuectl_decide_seconds_count") == 0.0
+
+
+async def test_metrics_of_pools() -> None:
+    """Of those that are declared; what is listed and not used is 0, and what a queue has over all nodes stays what it was."""
+    here = story()
+    assert not any(name.startswith("queuectl_pool") for name, _ in await scrape(here))
+    here.see(foreign.POOLS, standin.pool("old", "r1"), standin.pool("new", "r2"))
+    entries = [{"name": GPU, "pool": "old", "quota": "4", "limit": "9"}, {"name": GPU, "pool": "new", "limit": "1"}]
+    here.see(foreign.QUEUES, standin.queue("vision", "research", resources=entries))
+    found = await scrape(here)
+
+    def value(name: str, **labels: str) -> Any:
+        return found.get((name, tuple(sorted(labels.items()))))
+
+    assert value("queuectl_pool_usage", pool="old", queue="vision", resource=GPU) == 8.0
+    assert value("queuectl_pool_usage", pool="new", queue="vision", resource=GPU) == 0.0
+    assert value("queuectl_pool_usage", pool="new", queue="language", resource=GPU) == 1.0
+    assert value("queuectl_pool_quota", pool="old", queue="vision", resource=GPU) == 4.0
+    assert value("queuectl_pool_quota", pool="new", queue="vision", resource=GPU) is None
+    assert value("queuectl_pool_limit", pool="new", queue="vision", resource=GPU) == 1.0
+    assert value("queuectl_pool_allocatable", pool="new", resource=GPU) == 8.0
+    assert value("queuectl_queue_usage", queue="vision", resource=GPU) == 8.0
+    assert value("queuectl_queue_quota", queue="vision", resource=GPU) is None
 
 
 async def test_serving_ends_with_its_block_and_a_taken_port_is_an_error() -> None:

@@ -35,9 +35,15 @@ def queue(spec: wire.Queue) -> Json:
     return {"metadata": {"name": body.pop("name")}, "spec": body}
 
 
-def topology(spec: TopologySpec) -> Json:
-    """The default Topology."""
-    return {"metadata": {"name": "default"}, "spec": spec.model_dump(by_alias=True, exclude_none=True)}
+def pool(spec: wire.Pool) -> Json:
+    """A Pool."""
+    body = spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return {"metadata": {"name": body.pop("name")}, "spec": body}
+
+
+def topology(spec: TopologySpec, name: str = "default") -> Json:
+    """A Topology."""
+    return {"metadata": {"name": name}, "spec": spec.model_dump(by_alias=True, exclude_none=True, include={"levels"})}
 
 
 def unmanaged(spec: wire.Unmanaged) -> Json:

@@ -19,6 +19,7 @@ from queuectl.contract.foreign import (
     NODES,
     POD_GROUPS,
     PODS,
+    POOLS,
     PRIORITY_CLASSES,
     QUEUES,
     TOPOLOGIES,
@@ -109,10 +110,13 @@ class WiredTier:
         self._gangs = {gang.name: gang for gang in file.gangs}
         if file.topology is not None:
             await self.hands.create(TOPOLOGIES, "", objects.topology(file.topology))
+        for topology in file.topologies:
+            await self.hands.create(TOPOLOGIES, "", objects.topology(topology, topology.name))
         for value in sorted({gang.priority for gang in file.gangs if gang.priority}):
             body = {"metadata": {"name": objects.priority_class(value)}, "value": value}
             await self.hands.create(PRIORITY_CLASSES, "", body)
-        for kind, listed in (("node", list(scenario.nodes)), ("queue", [queue.name for queue in file.queues])):
+        pools, queues = [pool.name for pool in file.pools], [queue.name for queue in file.queues]
+        for kind, listed in (("node", list(scenario.nodes)), ("pool", pools), ("queue", queues)):
             for name in listed:
                 if (kind, name) not in absent:
                     await self._create((kind, name))
@@ -223,6 +227,9 @@ class WiredTier:
             case "queue":
                 spec = next(queue for queue in self.scenario.file.queues if queue.name == name)
                 await self.hands.create(QUEUES, "", objects.queue(spec))
+            case "pool":
+                pool = next(pool for pool in self.scenario.file.pools if pool.name == name)
+                await self.hands.create(POOLS, "", objects.pool(pool))
             case "pod":
                 pod = next(pod for pod in self.scenario.file.unmanaged if pod.name == name)
                 await self.hands.create(PODS, "default", objects.unmanaged(pod))
@@ -297,6 +304,13 @@ class WiredTier:
                 await self.hands.delete(QUEUES, "", name)
             case "edit", "queue":
                 await self.hands.patch(QUEUES, "", name, {"spec": step.with_})
+            case "delete", "pool":
+                await self.hands.delete(POOLS, "", name)
+            case "edit", "pool":
+                before = next(pool for pool in self.scenario.file.pools if pool.name == name).node_selector
+                selector = step.with_.get("nodeSelector")  # a merge keeps keys that are not named
+                more = {} if selector is None else {"nodeSelector": {**dict.fromkeys(before), **selector}}
+                await self.hands.patch(POOLS, "", name, {"spec": {**step.with_, **more}})
             case "finish", "pod":
                 await self.hands.end("default", name, failed=False)
             case "delete", "pod":

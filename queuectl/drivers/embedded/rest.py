@@ -15,13 +15,13 @@ from typing import Any
 import yaml
 from aiohttp import web
 
-from queuectl.contract.foreign import JOBS, NODES, POD_GROUPS, PODS, QUEUES, TOPOLOGIES, Kind
+from queuectl.contract.foreign import JOBS, NODES, POD_GROUPS, PODS, POOLS, QUEUES, TOPOLOGIES, Kind
 from queuectl.control.ports import ClusterError
 from queuectl.drivers.embedded.merge import Json
 from queuectl.drivers.embedded.store import Store
 
 HOST = "127.0.0.1"
-KINDS = (PODS, NODES, JOBS, POD_GROUPS, QUEUES, TOPOLOGIES)
+KINDS = (PODS, NODES, JOBS, POD_GROUPS, QUEUES, POOLS, TOPOLOGIES)
 TENANT = "demo-user"
 STRATEGIC = "application/strategic-merge-patch+json"
 

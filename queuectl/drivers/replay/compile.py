@@ -13,7 +13,7 @@ from queuectl.contract.shapes import Shapes, vector
 from queuectl.contract.v1alpha1 import TopologyConstraint, TopologySpec
 from queuectl.drivers.replay import format as wire
 from queuectl.drivers.replay.submission import Owner, Part, Submission
-from queuectl.model import queues, topology
+from queuectl.model import pools, queues, topology
 from queuectl.model.quantity import QuantityError
 from queuectl.model.resources import CPU, MEMORY, PODS
 from queuectl.model.settings import Settings
@@ -56,13 +56,19 @@ def levels(spec: TopologySpec | None) -> tuple[topology.Level, ...]:
     """The levels, coarse to fine, the node level last; it alone where the file has no topology."""
     if spec is None:
         return topology.DEFAULT_LEVELS
-    return translate.levels(_custom("default", spec.model_dump(by_alias=True, exclude_none=True)))
+    return translate.levels(_custom("default", spec.model_dump(by_alias=True, exclude_none=True, include={"levels"})))
 
 
 def queue(spec: wire.Queue) -> queues.Queue:
     """A queue."""
     body = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     return translate.queue(_custom(body.pop("name"), body))
+
+
+def pool(spec: wire.Pool) -> pools.Pool:
+    """A pool."""
+    body = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return translate.pool(_custom(body.pop("name"), body))
 
 
 def submission(spec: wire.Gang, shapes: Shapes) -> Submission:

@@ -18,6 +18,7 @@ from queuectl.contract.schema import Name, Quantity, Resource, Rule
 from queuectl.contract.slots import MAX_MEMBERS
 from queuectl.contract.v1alpha1 import TopologyConstraint, TopologySpec
 from queuectl.model.reasons import Reason
+from queuectl.model.topology import DEFAULT_TOPOLOGY
 
 Amounts = dict[Resource, Quantity]
 NodeName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)]
@@ -97,6 +98,22 @@ class Queue(Part, v1alpha1.QueueSpec):
     rules = (
         Rule(None, ".parent", "a queue cannot be its own parent", lambda self, _: self.parent != self.name),
     )  # fmt: skip
+
+
+class Pool(Part, v1alpha1.PoolSpec):
+    """A pool: its spec, and its name."""
+
+    name: Name
+
+    later: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("product", "expectedDevices", "unmanagedPods"), "a pool's spec has no such field yet"
+    )
+
+
+class Topology(Part, TopologySpec):
+    """A topology that pools may name: its spec, and its name."""
+
+    name: Name
 
 
 class Role(Part):
@@ -179,7 +196,7 @@ class Unmanaged(Part):
 
 
 class Step(Part):
-    """Something that happens. ``target`` names a gang, node, queue or unmanaged pod; ``gang/x`` where a name is not unique."""
+    """Something that happens. ``target`` names a gang, node, queue, pool or unmanaged pod; ``gang/x`` where it is not unique."""
 
     at: Duration
     do: Literal[
@@ -213,6 +230,7 @@ class Expectation(Part):
     notes: dict[Name, list[Why]] | None = None
     given_back: list[Name] | None = None
     usage: dict[Name, Amounts] = Field(default_factory=dict)
+    usage_in: dict[Name, dict[Name, Amounts]] = Field(default_factory=dict)
     nodes_of: dict[Name, list[NodeName] | dict[NodeName, int]] = Field(default_factory=dict)
 
     later: ClassVar[dict[str, str]] = {"shares": FAIRNESS, "entitlement": FAIRNESS, "eta": TIME}
@@ -245,7 +263,8 @@ class File(Part):
 
     nodes: list[Node] = Field(default_factory=list)
     topology: TopologySpec | None = None
-    pools: list[Any] = Field(default_factory=list)
+    topologies: list[Topology] = Field(default_factory=list)
+    pools: list[Pool] = Field(default_factory=list)
     queues: list[Queue] = Field(default_factory=list)
     unmanaged: list[Unmanaged] = Field(default_factory=list)
     gangs: list[Gang] = Field(default_factory=list)
@@ -254,4 +273,7 @@ class File(Part):
     steps: list[Step] = Field(default_factory=list)
     expect: list[Expectation] = Field(default_factory=list)
 
-    rules = (Rule(None, ".pools", "not yet: pools come later; leave them out", lambda self, _: not self.pools),)
+    rules = (
+        Rule(None, ".topologies", f"{DEFAULT_TOPOLOGY} applies where no pool names another: write it as topology",
+             lambda self, _: all(one.name != DEFAULT_TOPOLOGY for one in self.topologies)),
+    )  # fmt: skip

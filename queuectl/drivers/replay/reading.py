@@ -21,12 +21,13 @@ from queuectl.model.quantity import QuantityError
 from queuectl.model.resources import Amounts, amounts
 from queuectl.model.topology import Node
 
-KINDS = ("gang", "node", "queue", "pod")
+KINDS = ("gang", "node", "queue", "pool", "pod")
 MOST = 16 * 2**20  # bytes of a scenario file: far more than a person writes, and a bound on what a mistake may cost
 _VERBS = {
     "gang": ("finish", "fail", "delete", "create", "requeue", "hold", "resume", "edit"),
     "node": ("cordon", "uncordon", "lose", "return", "delete", "create", "edit"),
     "queue": ("delete", "create", "edit"),
+    "pool": ("delete", "create", "edit"),
     "pod": ("finish", "delete", "create"),
 }
 
@@ -137,6 +138,7 @@ def _names(scenario: Scenario) -> dict[str, list[str]]:
         [gang.name for gang in file.gangs],
         list(scenario.nodes),
         [queue.name for queue in file.queues],
+        [pool.name for pool in file.pools],
         [pod.name for pod in file.unmanaged],
     )
     for kind, names in zip(KINDS, listed, strict=True):
@@ -157,14 +159,18 @@ def _resolve(names: dict[str, list[str]], target: str) -> tuple[str, str]:
     if len(kinds) == 1:
         return kinds[0], target
     if not kinds:
-        raise BadFileError(f"there is no gang, node, queue or unmanaged pod {target}")
+        raise BadFileError(f"there is no gang, node, queue, pool or unmanaged pod {target}")
     raise BadFileError(f"{target} is the name of a {' and of a '.join(kinds)}; write {kinds[0]}/{target}")
 
 
 def _references(scenario: Scenario) -> Iterator[str]:
     """Names that lead nowhere, or to two things."""
     file = scenario.file
-    for what, entries in (("gangs", file.gangs), ("queues", file.queues), ("unmanaged", file.unmanaged)):
+    listed = (
+        ("gangs", file.gangs), ("queues", file.queues), ("pools", file.pools), ("topologies", file.topologies),
+        ("unmanaged", file.unmanaged),
+    )  # fmt: skip
+    for what, entries in listed:
         counts = Counter(entry.name for entry in entries)
         yield from (f"{what}: {name} is listed twice" for name, count in counts.items() if count > 1)
     for number, gang in enumerate(file.gangs):
@@ -195,6 +201,9 @@ def _references(scenario: Scenario) -> Iterator[str]:
                     yield f"expect[{number}].{to_camel(field)}: there is no gang {name}"
         queues = {queue.name for queue in file.queues}
         yield from (f"expect[{number}].usage: there is no queue {name}" for name in one.usage if name not in queues)
+        yield from (
+            f"expect[{number}].usageIn: there is no queue {name}" for name in one.usage_in if name not in queues
+        )
 
 
 def _running(path: str, scenario: Scenario, gang: wire.Gang) -> Iterator[str]:

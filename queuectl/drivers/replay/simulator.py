@@ -20,6 +20,7 @@ from queuectl.model.changes import (
     Change,
     GangGone,
     GangSeen,
+    LevelsGone,
     LevelsSeen,
     MemberGone,
     MemberSeen,
@@ -27,6 +28,8 @@ from queuectl.model.changes import (
     NodeSeen,
     OccupantGone,
     OccupantSeen,
+    PoolGone,
+    PoolSeen,
     QueueGone,
     QueueSeen,
     RecordSeen,
@@ -159,8 +162,14 @@ def _key(change: Change) -> tuple[Key, bool | None]:
             return ("node", node.name), True
         case NodeGone(name):
             return ("node", name), False
-        case LevelsSeen():
-            return ("levels", ""), True
+        case LevelsSeen(_, topology):
+            return ("levels", topology), True
+        case LevelsGone(topology):
+            return ("levels", topology), False
+        case PoolSeen(pool):
+            return ("pool", pool.name), True
+        case PoolGone(name):
+            return ("pool", name), False
         case QueueSeen(queue):
             return ("queue", queue.name), True
         case QueueGone(name):

@@ -26,6 +26,7 @@ class Snapshot(Struct, kw_only=True):
     ``waiting`` has all reasons of each gang, dominant first; ``notes`` what is to be said of gangs that do not wait.
     ``nodes_of`` counts the slots charged on each node, those that a lost member left held among them. ``given_back`` lists
     (gang, by, rule) from the beginning; nobody preempts yet, so ``by`` is always None and ``rule`` the cause.
+    ``usage_in`` has the part of ``usage`` that is on the nodes of each pool.
     """
 
     at: int
@@ -37,6 +38,7 @@ class Snapshot(Struct, kw_only=True):
     notes: dict[str, list[str]] = field(default_factory=dict)
     given_back: list[tuple[str, str | None, str]] = field(default_factory=list)
     usage: dict[str, dict[str, int]] = field(default_factory=dict)
+    usage_in: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     nodes_of: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
@@ -64,6 +66,7 @@ def look(
         if gang.nodes:
             snapshot.nodes_of[name] = dict(gang.nodes)
     snapshot.usage = {queue.name: dict(queue.usage) for queue in view.queues}
+    snapshot.usage_in = {queue.name: {pool: dict(used) for pool, used in queue.pools} for queue in view.queues}
     return snapshot
 
 
@@ -78,12 +81,18 @@ def as_json(snapshot: Snapshot) -> dict[str, Any]:
         "waiting": snapshot.waiting,
         "notes": snapshot.notes,
         "givenBack": [{"gang": gang, "by": by, "rule": rule} for gang, by, rule in snapshot.given_back],
-        "usage": {
-            queue: {name: show(name, amount) for name, amount in usage.items() if name != "pods"}
-            for queue, usage in snapshot.usage.items()
+        "usage": {queue: _shown(usage) for queue, usage in snapshot.usage.items()},
+        "usageIn": {
+            queue: {pool: _shown(used) for pool, used in pools.items()}
+            for queue, pools in snapshot.usage_in.items()
+            if pools
         },
         "nodesOf": snapshot.nodes_of,
     }
+
+
+def _shown(usage: dict[str, int]) -> dict[str, str]:
+    return {name: show(name, amount) for name, amount in usage.items() if name != "pods"}
 
 
 def differences(expected: wire.Expectation, found: Snapshot) -> Iterator[str]:
@@ -105,12 +114,11 @@ def differences(expected: wire.Expectation, found: Snapshot) -> Iterator[str]:
         if expected.given_back != given:
             yield f"givenBack: expected {_list(expected.given_back)}; is {_list(given)}"
     for queue, amounts in expected.usage.items():
-        held = found.usage.get(queue)
-        for resource, quantity in amounts.items():
-            amount = (held or {}).get(resource, 0)
-            if held is None or amount != parse(quantity, unit(resource)):
-                is_ = "no such queue" if held is None else show(resource, amount)
-                yield f"usage: {queue}: expected {quantity} {resource}; is {is_}"
+        yield from _usage(f"usage: {queue}", amounts, found.usage.get(queue))
+    for queue, pools in expected.usage_in.items():
+        held = found.usage_in.get(queue)
+        for pool, amounts in pools.items():
+            yield from _usage(f"usageIn: {queue}: {pool}", amounts, None if held is None else held.get(pool, {}))
     for gang, nodes in expected.nodes_of.items():
         there = found.nodes_of.get(gang, {})
         if (dict(nodes) if isinstance(nodes, dict) else set(nodes)) != (
@@ -118,6 +126,14 @@ def differences(expected: wire.Expectation, found: Snapshot) -> Iterator[str]:
         ):
             shown = [f"{n}: {c}" for n, c in nodes.items()] if isinstance(nodes, dict) else nodes
             yield f"nodesOf: {gang}: expected {_list(shown)}; is {_list(f'{n}: {c}' for n, c in there.items())}"
+
+
+def _usage(where: str, wanted: dict[str, str], held: dict[str, int] | None) -> Iterator[str]:
+    for resource, quantity in wanted.items():
+        amount = (held or {}).get(resource, 0)
+        if held is None or amount != parse(quantity, unit(resource)):
+            is_ = "no such queue" if held is None else show(resource, amount)
+            yield f"{where}: expected {quantity} {resource}; is {is_}"
 
 
 def _reasons(name: str, wanted: dict[str, Any], found: dict[str, list[str]]) -> Iterator[str]:

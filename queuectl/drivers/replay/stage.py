@@ -18,7 +18,7 @@ from queuectl.drivers.replay.reading import Scenario
 from queuectl.drivers.replay.simulator import Arrange, Simulator
 from queuectl.drivers.replay.snapshot import Snapshot, duration, look
 from queuectl.drivers.replay.submission import HELD
-from queuectl.model.changes import LevelsSeen, QueueGone, QueueSeen
+from queuectl.model.changes import LevelsSeen, PoolGone, PoolSeen, QueueGone, QueueSeen
 from queuectl.model.quantity import QuantityError
 from queuectl.model.reasons import Reason
 
@@ -49,6 +49,8 @@ class EngineTier:
         self._edits: dict[Named, dict[str, Any]] = {}  # fields that steps have changed
         agenda = self.simulator.agenda
         self.simulator.tell(LevelsSeen(compiled.levels(file.topology)))
+        for topology in file.topologies:
+            self.simulator.tell(LevelsSeen(compiled.levels(topology), topology.name))
         for named in self._specs:
             if named not in absent:
                 at = self._specs[named][0].created if named[0] in ("gang", "pod") else 0
@@ -95,6 +97,8 @@ class EngineTier:
                 return self._node(step, name)
             case "queue":
                 return self._queue(step, name)
+            case "pool":
+                return self._pool(step, name)
             case "pod":
                 if not self.simulator.cluster.occupied(name):
                     return "it is not there"
@@ -119,6 +123,8 @@ class EngineTier:
                 cluster.see_node(compiled.node(spec, name, scenario.asked))
             case "queue":
                 self.simulator.tell(QueueSeen(compiled.queue(spec)))
+            case "pool":
+                self.simulator.tell(PoolSeen(compiled.pool(spec)))
             case "pod":
                 if cluster.occupied(name):
                     return "it exists already"
@@ -164,6 +170,12 @@ class EngineTier:
             return ""
         return "its name cannot change" if "name" in step.with_ else self._edited(("queue", name), step.with_)
 
+    def _pool(self, step: wire.Step, name: str) -> str:
+        if step.do == "delete":
+            self.simulator.tell(PoolGone(name))
+            return ""
+        return "its name cannot change" if "name" in step.with_ else self._edited(("pool", name), step.with_)
+
     def _gang(self, step: wire.Step, life: Life) -> str:
         cluster, name = self.simulator.cluster, life.gang.name
         match step.do:
@@ -201,6 +213,8 @@ class EngineTier:
                 self.simulator.cluster.see_node(compiled.node(spec, name, self._scenario.asked))
             elif kind == "queue":
                 self.simulator.tell(QueueSeen(compiled.queue(spec)))
+            elif kind == "pool":
+                self.simulator.tell(PoolSeen(compiled.pool(spec)))
             elif (life := self._life(name)) is not None:
                 self.simulator.cluster.edit(life, compiled.submission(spec, self._scenario.shapes))
         except ValidationError as error:
@@ -214,7 +228,7 @@ class EngineTier:
 def _written(scenario: Scenario) -> Iterator[tuple[Named, tuple[Any, dict[str, Any]]]]:
     """Everything in the file that has a name: its model, and the fields as they were written."""
     file, raw = scenario.file, scenario.raw
-    for kind, field in (("queue", "queues"), ("pod", "unmanaged"), ("gang", "gangs")):
+    for kind, field in (("queue", "queues"), ("pool", "pools"), ("pod", "unmanaged"), ("gang", "gangs")):
         for spec, written in zip(getattr(file, field), raw.get(field, ()), strict=True):
             yield (kind, spec.name), (spec, written)
     for spec, written in zip(file.nodes, raw.get("nodes", ()), strict=True):
