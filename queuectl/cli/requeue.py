@@ -11,9 +11,9 @@ import click
 from queuectl.cli import options, render
 from queuectl.cli.options import GANGS
 from queuectl.cli.problems import Problem
-from queuectl.contract import owners
+from queuectl.contract import owners, seats, translate
 from queuectl.contract.foreign import GROUP, POD_GROUPS, PODS, Custom, Meta, Pod
-from queuectl.contract.names import POD_GROUP_LABEL, REQUEUE
+from queuectl.contract.names import POD_GROUP_LABEL, PREEMPTIBLE, REQUEUE
 from queuectl.contract.times import to_wire
 from queuectl.control.ports import Cluster, ClusterError, NotFound
 from queuectl.drivers.kube.cluster import KubeCluster
@@ -28,9 +28,11 @@ from queuectl.serve.forms import nearest
 def command(what: tuple[str, ...], namespace: str | None, kubeconfig: str | None, context: str | None) -> None:
     r"""Ask for another try: give the gang back, or end its back-off.
 
-    NAME is the PodGroup's, its owner's (a Job, StatefulSet …), or a pod's. A gang that runs is given back whole and
-    queued anew; one that waits for its back-off, or was deactivated, is tried at once. It takes the right to patch
-    podgroups.queuectl.io in the namespace (role queuectl-edit, part of edit and admin).
+    NAME is the PodGroup's, its owner's (a Job, StatefulSet …), or a pod's; of a LeaderWorkerSet with several groups, a
+    pod's. A gang that runs is given back whole and queued anew; one that waits for its back-off, or was deactivated, is
+    tried at once. Pods without an owner are not made again: a gang of those is given back only where its PodGroup is
+    annotated queuectl.io/preemptible: "true". It takes the right to patch podgroups.queuectl.io in the namespace (role
+    queuectl-edit, part of edit and admin).
 
     \b
     queuectl requeue gang train
@@ -45,8 +47,14 @@ async def _requeue(kubeconfig: str | None, context: str | None, namespace: str, 
     try:
         async with KubeCluster.connect(kubeconfig, context) as cluster:
             group = await find(cluster, namespace, name)
-            now = to_wire(round(datetime.now(UTC).timestamp() * 1000))
             meta = group.metadata
+            if irrevocable(group):
+                raise Problem(
+                    f'the pods of "{meta.name}" have no owner that makes them again: it cannot be given back',
+                    f"Delete them by hand, or accept that they are deleted and ask again: "
+                    f"kubectl -n {namespace} annotate podgroups.{GROUP} {meta.name} {PREEMPTIBLE}=true",
+                )
+            now = to_wire(round(datetime.now(UTC).timestamp() * 1000))
             body = {"metadata": {"uid": meta.uid, "annotations": {REQUEUE: now}}}
             await cluster.patch(POD_GROUPS, meta.namespace, meta.name, body)
     except ConfigurationProblem as problem:
@@ -59,7 +67,8 @@ async def _requeue(kubeconfig: str | None, context: str | None, namespace: str, 
 async def find(cluster: Cluster, namespace: str, name: str) -> Custom:
     """The PodGroup of this name, of an owner of this name (the youngest), or of a pod. Raises Problem or ClusterError.
 
-    Owners are those that the PodGroup names, and what owns these.
+    Owners are those that the PodGroup names, and what owns these. One that has a gang for each of several groups does not
+    tell which is meant.
     """
     try:
         found: Custom = await cluster.get(POD_GROUPS, namespace, name)
@@ -68,6 +77,9 @@ async def find(cluster: Cluster, namespace: str, name: str) -> Custom:
     else:
         return found
     owned = [group for group in groups if any(owner.name == name for owner in group.metadata.owner_references)]
+    if len(parts := sorted(group.metadata.name for group in owned if _group_of(group) is not None)) > 1:
+        shown = ", ".join(parts[:3]) + (", …" if len(parts) > 3 else "")
+        raise Problem(f'"{name}" has {len(parts)} gangs, one for each of its groups', f"Name one of them: {shown}")
     if owned := owned or await _made_for(cluster, namespace, name, groups):
         return max(owned, key=lambda group: (group.metadata.creation_timestamp, group.metadata.uid))
     try:
@@ -99,20 +111,39 @@ async def _made_for(cluster: Cluster, namespace: str, name: str, groups: Sequenc
 async def _of_pod(cluster: Cluster, pod: Pod, groups: Sequence[Custom]) -> Custom:
     """The PodGroup that a pod belongs to: the one that its label names, else that of its owner or of that one's owner."""
     meta = pod.metadata
-    label = (meta.labels or {}).get(POD_GROUP_LABEL)
-    makers = set() if label else await _makers(cluster, meta)
+    label, seat = (meta.labels or {}).get(POD_GROUP_LABEL), seats.group(meta)
+    makers = set() if label or seat else await _makers(cluster, meta)
     for group in groups:
         if group.metadata.name == label or any(owner.uid in makers for owner in group.metadata.owner_references):
             return group
-    if label or makers:
+        if seat is not None and not label and _group_of(group) == seat:
+            return group
+    if label or makers or seat:
+        of = label or (seat[0] if seat else next(o.name for o in meta.owner_references))
         raise Problem(
-            f'"{meta.name}" is a pod of {label or next(o.name for o in meta.owner_references)}, which has no PodGroup',
+            f'"{meta.name}" is a pod of {of}, which has no PodGroup',
             f"Does the controller run, and does the pod have a queue? queuectl explain gang {meta.name} -n {meta.namespace}",
         )
     raise Problem(
         f'"{meta.name}" is a pod on its own, without a PodGroup: it cannot be requeued',
         f"Delete it and create it again, or make it a Job: kubectl -n {meta.namespace} delete pod {meta.name}",
     )
+
+
+def _group_of(group: Custom) -> tuple[str, int] | None:
+    """Name of the LeaderWorkerSet, and number of its group, that a PodGroup stands for; None for all others."""
+    for owner in group.metadata.owner_references:
+        _, _, index = owners.key_of(group.metadata.name, owner).partition("/")
+        if (number := seats.number(index, seats.GROUPS)) is not None:
+            return owner.name, number
+    return None
+
+
+def irrevocable(group: Custom) -> bool:
+    """Whether the gang holds places and nobody can take them back: pods without an owner, whose deletion is not accepted."""
+    accepted = (group.metadata.annotations or {}).get(PREEMPTIBLE) == "true"
+    admitted = bool((group.status or {}).get("admission"))
+    return admitted and not accepted and translate.controller(group.metadata) is None
 
 
 async def _makers(cluster: Cluster, meta: Meta) -> set[str]:

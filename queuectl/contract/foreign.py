@@ -343,8 +343,43 @@ class JobSet(Struct, kw_only=True, gc=False):
     status: JobSetStatus = field(default_factory=JobSetStatus)
 
 
-Workload = Job | ReplicaSet | StatefulSet | JobSet
-"""What creates pods from a template of its own, and is known to us (``owners.OWNERS``)."""
+class LeaderWorkerTemplate(Struct, rename="camel", kw_only=True, gc=False):
+    """The pods of every group: ``size`` of them with the leader, who is made as a worker unless it has a template."""
+
+    size: int | None = None
+    leader_template: PodTemplate | None = None
+    worker_template: PodTemplate = field(default_factory=PodTemplate)
+
+
+class LeaderWorkerSetSpec(Struct, rename="camel", kw_only=True, gc=False):
+    """What of a LeaderWorkerSet decides its gangs."""
+
+    replicas: int | None = None
+    leader_worker_template: LeaderWorkerTemplate = field(default_factory=LeaderWorkerTemplate)
+
+
+class LeaderWorkerSet(Struct, kw_only=True, gc=False):
+    """A LeaderWorkerSet (leaderworkerset.x-k8s.io): so many groups of a leader and its workers."""
+
+    metadata: Meta
+    spec: LeaderWorkerSetSpec = field(default_factory=LeaderWorkerSetSpec)
+
+
+class WorkerGroup(Struct, frozen=True, gc=False):
+    """One group of a LeaderWorkerSet: the owner of a gang's pods, for which the cluster has no object of its own.
+
+    ``metadata`` is the set's; ``index`` counts its groups from 0. ``wanted`` is false beyond the set's replicas: of a
+    group that was scaled away, or is there for the time of a rolling update.
+    """
+
+    metadata: Meta
+    index: int
+    wanted: bool
+    template: LeaderWorkerTemplate
+
+
+Workload = Job | ReplicaSet | StatefulSet | JobSet | WorkerGroup
+"""What creates the pods of one gang from a template of its own, and is known to us (``owners.OWNERS``)."""
 
 
 class LabelSelector(Struct, rename="camel", frozen=True, gc=False):
@@ -437,6 +472,9 @@ JOBS = Kind("batch", "v1", "jobs", "Job", Job)
 REPLICA_SETS = Kind("apps", "v1", "replicasets", "ReplicaSet", ReplicaSet)
 STATEFUL_SETS = Kind("apps", "v1", "statefulsets", "StatefulSet", StatefulSet)
 JOB_SETS = Kind("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", JobSet, strategic=False)
+LEADER_WORKER_SETS = Kind(
+    "leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet", LeaderWorkerSet, strategic=False
+)
 BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", DisruptionBudget)
 PRIORITY_CLASSES = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", PriorityClass, namespaced=False)
 LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", Lease)

@@ -17,17 +17,22 @@ from queuectl.contract import names
 from queuectl.contract.foreign import (
     JOB_SETS,
     JOBS,
+    LEADER_WORKER_SETS,
     REPLICA_SETS,
     STATEFUL_SETS,
     Job,
     JobSet,
     JobSpec,
     Kind,
+    LeaderWorkerSet,
+    OwnerReference,
     PodTemplate,
     ReplicaSet,
     StatefulSet,
+    WorkerGroup,
     Workload,
 )
+from queuectl.contract.seats import LEADER, WORKER
 from queuectl.contract.slots import MAX_MEMBERS
 from queuectl.model.gangs import GiveBack
 
@@ -141,6 +146,27 @@ def _job_set_is(owner: JobSet, *types: str) -> bool:
     return any(c.type in types and c.status == "True" for c in owner.status.conditions or ())
 
 
+def group_of(owner: LeaderWorkerSet, index: int) -> WorkerGroup:
+    """One group of a set."""
+    wanted = index < (1 if owner.spec.replicas is None else owner.spec.replicas)
+    return WorkerGroup(owner.metadata, index, wanted, owner.spec.leader_worker_template)
+
+
+def _group_parts(group: WorkerGroup) -> tuple[Part, ...]:
+    """A leader and the workers, who are made when it is there or ready. All of them start together."""
+    template = group.template
+    leader, workers = template.leader_template or template.worker_template, _group_size(group) - 1
+    found = (Part(LEADER, 1, 1, 0, leader, leader.metadata.labels or {}),)
+    if workers < 1:
+        return found
+    labels = template.worker_template.metadata.labels or {}
+    return (*found, Part(WORKER, workers, workers, 0, template.worker_template, labels))
+
+
+def _group_size(group: WorkerGroup) -> int:
+    return 1 if group.template.size is None else max(group.template.size, 1)
+
+
 def _replicas(owner: ReplicaSet | StatefulSet) -> int:
     return 1 if owner.spec.replicas is None else owner.spec.replicas
 
@@ -193,13 +219,39 @@ JOB_SET = Owner(
     optional=True,
 )
 REPLICA_SET, STATEFUL_SET = _scaled(REPLICA_SETS), _scaled(STATEFUL_SETS)
-_ROWS: dict[type, Owner] = {Job: JOB, ReplicaSet: REPLICA_SET, StatefulSet: STATEFUL_SET, JobSet: JOB_SET}
+LEADER_WORKER_SET = Owner(
+    kind=LEADER_WORKER_SETS,
+    give_back=GiveBack.EVICT,
+    parallelism=lambda group: _group_size(group) if group.wanted else 0,
+    remaining=_group_size,
+    cleaned=lambda _, __: 0,
+    suspended=lambda group: not group.wanted,
+    vacated=lambda _: True,
+    finished=lambda _: False,
+    failed=lambda _: False,
+    labelled=False,
+    parts=_group_parts,
+    optional=True,
+)
+_ROWS: dict[type, Owner] = {
+    Job: JOB,
+    ReplicaSet: REPLICA_SET,
+    StatefulSet: STATEFUL_SET,
+    JobSet: JOB_SET,
+    WorkerGroup: LEADER_WORKER_SET,
+}
 OWNERS: dict[tuple[str, str], Owner] = {(row.kind.api_version, row.kind.kind): row for row in _ROWS.values()}
 
 
 def of(owner: Workload) -> Owner:
     """The row of an owner."""
     return _ROWS[type(owner)]
+
+
+def key(owner: Workload) -> str:
+    """What tells the owner of a gang from all others: its UID, of a set's group with the group's number behind it."""
+    uid = owner.metadata.uid
+    return f"{uid}/{owner.index}" if isinstance(owner, WorkerGroup) else uid
 
 
 def left(owner: Owner, obj: Any, cleaned: int = 0, present: int = 0) -> int:
@@ -226,7 +278,7 @@ def size(owner: Owner, obj: Any, cleaned: int = 0, present: int = 0) -> Size:
     most = max(left(owner, obj, cleaned, present), 1)
     text = (obj.metadata.annotations or {}).get(names.MIN_MEMBER)
     if len(parts := owner.parts(obj)) != 1 or parts[0].name:
-        _whole(obj, text)
+        _whole(owner, obj, text)
         return Size(most, most)
     if text is None:
         return Size(1, most)
@@ -242,11 +294,12 @@ def size(owner: Owner, obj: Any, cleaned: int = 0, present: int = 0) -> Size:
     return Size(min(int(text), most), most)
 
 
-def _whole(obj: Any, text: str | None) -> None:
-    """What makes Jobs of several kinds starts as a whole. Raises InvalidAnnotation for what would be another gang."""
+def _whole(owner: Owner, obj: Any, text: str | None) -> None:
+    """What makes pods of several kinds starts as a whole. Raises InvalidAnnotation for what would be another gang."""
     if text not in (None, "all"):
-        raise InvalidAnnotation(f"annotation {names.MIN_MEMBER}: {shorten(text or '')!r}: a JobSet starts as a whole")
-    for one in obj.spec.replicated_jobs:
+        what = "each group of a LeaderWorkerSet" if owner is LEADER_WORKER_SET else f"a {owner.kind.kind}"
+        raise InvalidAnnotation(f"annotation {names.MIN_MEMBER}: {shorten(text or '')!r}: {what} starts as a whole")
+    for one in obj.spec.replicated_jobs if isinstance(obj, JobSet) else ():
         spec = one.template.spec
         if spec.completions is not None and spec.completions > _parallelism(spec):
             raise InvalidAnnotation(f"replicatedJob {one.name}: more completions than parallelism; make them equal")
@@ -258,11 +311,23 @@ def shorten(text: str, limit: int = 40) -> str:
 
 
 @lru_cache(maxsize=65536)  # asked for every event of every pod
-def pod_group_name(kind: str, name: str, uid: str) -> str:
-    """Name of the PodGroup derived from an owner: ``<kind>-<owner>-<5 of uid>``, at most 63 characters."""
-    tail = f"-{uid[:5]}"
+def pod_group_name(kind: str, name: str, key: str) -> str:
+    """Name of the PodGroup derived from an owner: ``<kind>-<owner>-<5 of uid>``, at most 63 characters.
+
+    ``key`` is the owner's (see above); the number of a set's group stands before the UID.
+    """
+    uid, _, index = key.partition("/")
+    tail = f"-{index}-{uid[:5]}" if index else f"-{uid[:5]}"
     head = f"{kind.lower()}-{name}"[: 63 - len(tail)].rstrip("-.")
     return head + tail
+
+
+def key_of(pod_group: str, reference: OwnerReference) -> str:
+    """Key of the owner that a PodGroup of this name is derived from, if it has the right name for its reference."""
+    if (reference.api_version, reference.kind) != (LEADER_WORKER_SETS.api_version, LEADER_WORKER_SETS.kind):
+        return reference.uid
+    index = pod_group.removesuffix(f"-{reference.uid[:5]}").rpartition("-")[2]
+    return f"{reference.uid}/{index}"
 
 
 _DERIVED = re.compile(f"(?:{'|'.join(kind.lower() for _, kind in OWNERS)})-.+-[0-9a-f]{{5}}")

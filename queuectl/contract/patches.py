@@ -12,7 +12,7 @@ from typing import Any
 
 from queuectl.contract import names
 from queuectl.contract.foreign import Custom, Expression, SelectorTerm, Workload
-from queuectl.contract.owners import InvalidAnnotation, Owner, pod_group_name, size
+from queuectl.contract.owners import InvalidAnnotation, Owner, key, pod_group_name, size
 from queuectl.contract.times import to_wire
 from queuectl.contract.v1alpha1 import API_VERSION, format_slots
 from queuectl.model.gangs import Place
@@ -141,7 +141,7 @@ def derived_pod_group(table: Owner, owner: Any, queue: str) -> Body:
         "apiVersion": API_VERSION,
         "kind": "PodGroup",
         "metadata": {
-            "name": pod_group_name(table.kind.kind, meta.name, meta.uid),
+            "name": pod_group_name(table.kind.kind, meta.name, key(owner)),
             "namespace": meta.namespace,
             "ownerReferences": [
                 {

@@ -47,6 +47,7 @@ def controller_rules() -> list[Json]:
         _rule("", ["pods/eviction"], ["create"]),
         _rule("batch", ["jobs"], [*_READ, "patch"]),
         _rule("jobset.x-k8s.io", ["jobsets"], [*_READ, "patch"]),
+        _rule("leaderworkerset.x-k8s.io", ["leaderworkersets"], _FOLLOW),
         _rule("apps", ["replicasets", "statefulsets"], _FOLLOW),
         _rule("policy", ["poddisruptionbudgets"], ["list"]),
         _rule("scheduling.k8s.io", ["priorityclasses"], _FOLLOW),

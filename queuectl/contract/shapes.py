@@ -205,7 +205,9 @@ def likeness(pod: Pod) -> int:
 
 
 _BATCH = {f"{prefix}{name}" for prefix in ("", "batch.kubernetes.io/") for name in ("controller-uid", "job-name")}
-_OWN = {names.COMPLETION_INDEX, "apps.kubernetes.io/pod-index", names.FENCE, names.RECORD, *_BATCH}
+_SETS = {"statefulset.kubernetes.io/pod-name", names.POD_INDEX, names.WORKER_INDEX}
+_JOB_SETS = {f"jobset.sigs.k8s.io/{name}" for name in ("job-index", "job-key", "job-global-index", "job-group-index")}
+_OWN = {names.COMPLETION_INDEX, names.FENCE, names.RECORD, *_BATCH, *_SETS, *_JOB_SETS}
 
 
 def unmodelled(spec: PodSpec) -> Iterable[str]:

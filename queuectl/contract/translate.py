@@ -6,14 +6,13 @@ What is wrong with an object becomes a ``Misfit`` on that object; no function he
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from sys import intern
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from queuectl.contract import names, owners
+from queuectl.contract import names, owners, seats
 from queuectl.contract.foreign import (
     Custom,
     Meta,
@@ -21,6 +20,7 @@ from queuectl.contract.foreign import (
     OwnerReference,
     Pod,
     PodSpec,
+    WorkerGroup,
     Workload,
     conditions_of,
 )
@@ -142,8 +142,10 @@ def gang(group: Custom, owner: Workload | None, shapes: Shapes, crew: Crew) -> G
     requeue, flags = status.get("requeue") or {}, conditions(status)
     table = owners.of(owner) if owner is not None else None
     created = from_wire(meta.creation_timestamp)
-    # Its owner may have waited for a controller: whoever came first in an outage is still the first.
-    since = from_wire(owner.metadata.creation_timestamp) if owner is not None else created
+    # Its owner may have waited for a controller: whoever came first in an outage is still the first. Not so the groups of
+    # a set: those that it is scaled up by came later.
+    alone = owner is not None and not isinstance(owner, WorkerGroup)
+    since = from_wire(owner.metadata.creation_timestamp) if owner is not None and alone else created
     recorded = record(status)
     # What the status says stands even when the spec cannot be used: what runs stays charged.
     common: dict[str, Any] = {
@@ -163,7 +165,7 @@ def gang(group: Custom, owner: Workload | None, shapes: Shapes, crew: Crew) -> G
         "not_before": from_wire(requeue.get("notBefore") or ""),
         "requested": (meta.annotations or {}).get(names.REQUEUE, "")[:64],
         "handled": str(requeue.get("requested") or ""),
-        "give_back": table.give_back if table is not None else GiveBack.NONE,
+        "give_back": table.give_back if table is not None else _give_back(group),
         "resumes": awaits_resume(owner),
         "rolling": owner is not None and table is not None and table.remaining(owner) is not None,
         "best_effort": _annotation(owner, meta, names.BEST_EFFORT) == "true",
@@ -188,7 +190,7 @@ def gang(group: Custom, owner: Workload | None, shapes: Shapes, crew: Crew) -> G
             maximum = min(max(table.parallelism(owner), 1), MAX_MEMBERS)
             minimum = min(minimum, maximum)
     several = len(own_roles) > 1 or any(role.name for role in own_roles)
-    if several and any(role.maximum for role in own_roles):
+    if several and table is not None and owners.left(table, owner, crew.cleaned, crew.present):
         roles = own_roles
         if (slots := sum(role.maximum for role in roles)) > MAX_MEMBERS:
             roles = ()
@@ -237,6 +239,17 @@ def gang(group: Custom, owner: Workload | None, shapes: Shapes, crew: Crew) -> G
     )
 
 
+def _give_back(group: Custom) -> GiveBack:
+    """How a gang is given back whose pods no owner of ours makes: by deleting them, where whoever wrote it accepts that.
+
+    What was begun is carried through, whatever becomes of the annotation.
+    """
+    if controller(group.metadata) is not None or deserted(group):
+        return GiveBack.NONE
+    accepts = (group.metadata.annotations or {}).get(names.PREEMPTIBLE) == "true"
+    return GiveBack.EVICT if accepts or conditions(group.status).get("Evicted") else GiveBack.NONE
+
+
 def deserted(group: Custom) -> bool:
     """Whether a derived PodGroup has lost its owner: deleted with ``--cascade=orphan``, so that its pods are their own."""
     meta = group.metadata
@@ -253,7 +266,8 @@ def outlived(group: Custom, owner: Workload | None) -> bool:
 
 def named(owner: Workload) -> str:
     """An owner by kind, namespace and name, for people."""
-    return f"{owners.of(owner).kind.kind} {owner.metadata.namespace}/{owner.metadata.name}"
+    number = f" group {owner.index}" if isinstance(owner, WorkerGroup) else ""
+    return f"{owners.of(owner).kind.kind} {owner.metadata.namespace}/{owner.metadata.name}{number}"
 
 
 def awaits_resume(owner: Workload | None) -> bool:
@@ -345,6 +359,7 @@ def lone(pod: Pod, entry: Member, crew: Crew) -> Gang:
         round=entry.record.round if entry.record else 0,
         record=entry.record,
         finished=entry.stage in (Stage.SUCCEEDED, Stage.FAILED),
+        give_back=GiveBack.EVICT if annotations.get(names.PREEMPTIBLE) == "true" else GiveBack.NONE,
         best_effort=annotations.get(names.BEST_EFFORT) == "true",
         lone=True,
         blocked=(invalid(crew.problem),) if crew.problem else (),
@@ -382,7 +397,15 @@ def queue_of(owner: Workload) -> str:
 
 
 def underivable(owner: Workload, queue: str) -> str:
-    """Why the API server would refuse an owner's PodGroup: a label or annotation that cannot be used. "" when it would not."""
+    """Why an owner can have no PodGroup: its templates disagree, or the API server would refuse it. "" when it can."""
+    templates = [part.labels for part in owners.of(owner).parts(owner)]
+    if len(asked := {labels.get(names.QUEUE_LABEL, "") for labels in templates}) > 1:
+        found = shorten(", ".join(sorted(name or "none" for name in asked)), 200)
+        return f"its pod templates name different queues ({found}): give all of them the same {names.QUEUE_LABEL}"
+    if any(labels.get(names.UNMANAGED_LABEL) == "true" for labels in templates):
+        return (
+            f"some of its pods are labelled {names.UNMANAGED_LABEL}: label the templates of all of them so, or of none"
+        )
     try:
         validate("PodGroup", derived_pod_group(owners.of(owner), owner, queue))
     except InvalidObject as problem:
@@ -413,10 +436,10 @@ _NONE: frozenset[str] = frozenset()
 def member(pod: Pod, gang_uid: str, shapes: Shapes) -> tuple[Member, str]:
     """A pod as a member of a gang, and what is wrong with its requests ("" when nothing is)."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
-    labels, annotations = meta.labels or {}, meta.annotations or {}
+    annotations = meta.annotations or {}
     gates = {gate.name for gate in spec.scheduling_gates} if spec.scheduling_gates else _NONE
     stage = _stage(status.phase, spec, gated=names.GATE in gates)
-    index = annotations.get(names.COMPLETION_INDEX) or labels.get(names.COMPLETION_INDEX) or labels.get(names.POD_INDEX)
+    role, rank = seats.seat(meta)
     required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
     ours = stage is not Stage.GATED and names.FENCE in annotations
     shape, problem = shapes.shaped(unpinned(spec) if ours else spec)
@@ -426,9 +449,8 @@ def member(pod: Pod, gang_uid: str, shapes: Shapes) -> tuple[Member, str]:
         name=meta.name,
         shape=shape,
         stage=stage,
-        role=labels.get(names.ROLE_LABEL) or labels.get(names.REPLICATED_JOB, ""),
-        # Of a JobSet's pods it is their number in one of its Jobs, and not in their role.
-        rank=_number(index, MAX_MEMBERS) if names.REPLICATED_JOB not in labels else None,
+        role=role,
+        rank=rank,
         node=intern(spec.node_name) if spec.node_name else None,
         pinned=pinned(required) if stage is Stage.RELEASED else None,
         # Ours comes with the write that takes the gate away: what a gated pod carries, somebody else wrote.
@@ -460,20 +482,12 @@ def pod_record(text: str) -> Record | None:
         return None
     try:
         found = json.loads(text)
-        slot, round_ = _number(str(found["slot"]), MAX_MEMBERS), _number(str(found["round"]), _ROUNDS)
+        slot, round_ = seats.number(str(found["slot"]), MAX_MEMBERS), seats.number(str(found["round"]), _ROUNDS)
         if slot is None or round_ is None:
             return None
         return Record(round_, (Place(slot, str(found["node"])),), from_wire(str(found.get("decidedAt", ""))))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
-
-
-@lru_cache(maxsize=4096)
-def _number(text: str | None, limit: int) -> int | None:
-    """A plain number below ``limit``, None for anything else that strangers may have written."""
-    if text is None or not (text.isascii() and text.isdigit()) or len(text) > 10:
-        return None
-    return number if (number := int(text)) < limit else None
 
 
 _WAITING = names.WAITING.encode()

@@ -56,7 +56,7 @@ _EXAMPLES: dict[Reason, Evidence] = {
     Reason.TORN: TextEvidence("train-3 no longer fits gpu-07"),
     Reason.ROLLED_BACK: TextEvidence("train-3 was not bound within 60 s"),
     Reason.BYPASSED_GATE: TextEvidence("train-3"),
-    Reason.NOT_REQUEUEABLE: TextEvidence("the pods have no owner"),
+    Reason.NOT_REQUEUEABLE: TextEvidence("band"),
     Reason.VICTIM_PROTECTED: TextEvidence("PodDisruptionBudget web lets 1 of 3 pods go now"),
 }
 
@@ -72,7 +72,8 @@ _WORDS = (
     ("Labels", (
         (names.QUEUE_LABEL, "pods, Jobs, Deployments, StatefulSets", ("the leaf queue; it makes a pod managed. Copied from an "
          "owner to its pod template; in a JobSet it "
-         "belongs on its Job templates. Cannot change after creation. An empty one counts as none")),
+         "belongs on its Job templates, in a LeaderWorkerSet on its pod templates. Cannot change after creation. An empty one "
+         "counts as none")),
         (names.POD_GROUP_LABEL, "pods", ("the PodGroup in the same namespace; absent: derived from the owner, else a group "
          "of one")),
         (names.ROLE_LABEL, "pods", "the role inside the group (leader, worker)"),
@@ -87,6 +88,9 @@ _WORDS = (
         (names.TOPOLOGY_PREFERRED, "owners, pods on their own", "level of which as few domains as possible are used"),
         (names.BEST_EFFORT, "owners, PodGroups, pods on their own", ('`"true"` accepts placement although a required '
          "constraint is not modelled; all-or-nothing is then not promised")),
+        (names.PREEMPTIBLE, "PodGroups written by hand, pods on their own", ('`"true"` accepts that pods which no owner makes '
+         "again are deleted to give them back (by the Eviction API, once disruption budgets let all go); without it they "
+         "are never given back")),
         (names.REQUEUE, "PodGroups", "a new value (a time, by custom) asks for another try"),
         (names.OPERATOR_HOLD, "PodGroups", "its presence is the operator's hold, besides the tenant's own `spec.hold`"),
     )),

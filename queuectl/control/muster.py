@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from queuectl.control.source import Source, Tracked
 from queuectl.control.steps import Target, pod_target
-from queuectl.model.gangs import GiveBack, Member, Record, Stage
+from queuectl.model.gangs import Gang, Member, Record, Stage
 
 
 def members(view: Source, gang: str) -> Iterator[Member]:
@@ -59,30 +59,41 @@ def gated(view: Source, gang: str) -> Iterator[Target]:
 def all_started(view: Source, gang: str, record: Record) -> bool:
     """Whether every slot of the record has a member that runs or has succeeded.
 
-    A member's slot is the one that its own record names, else its rank; members without either, or of a rank that the gang
-    has no slot for (a StatefulSet may count from any number), count one by one.
+    A member's slot is the one that its own record names, else that of its rank in its role; members without either, or of
+    a rank that the role has no slot for (a StatefulSet may count from any number), count one by one.
     """
-    known = view.gang(gang)
-    slots_there = known.maximum if known is not None else 0
+    slots_of = _slots(view.gang(gang))
     wanted = {place.slot for place in record.places}
     slots: set[int] = set()
     unranked = 0
     for member in members(view, gang):
         if member.stage not in (Stage.RUNNING, Stage.SUCCEEDED):
             continue
+        first, count = slots_of.get(member.role) or slots_of[""]
         if member.record is not None and member.record.places:
             slots.add(member.record.places[0].slot)
-        elif member.rank is not None and member.rank < slots_there:
-            slots.add(member.rank)
+        elif member.rank is not None and member.rank < count:
+            slots.add(first + member.rank)
         else:
             unranked += 1
     return len(slots & wanted) + unranked >= len(wanted)
 
 
+def _slots(gang: Gang | None) -> dict[str, tuple[int, int]]:
+    """Role → its first slot and how many it has; "" stands for the only role, and where there are several for none."""
+    found, first = {"": (0, 0)}, 0
+    for role in gang.roles if gang is not None else ():
+        found[role.name] = (first, role.maximum)
+        first += role.maximum
+    if len(found) == 2 and gang is not None:  # the only one takes whatever its members call themselves
+        found[""] = (0, gang.maximum)
+    return found
+
+
 def all_over(view: Source, gang: str) -> bool:
-    """Whether a gang without a known owner has ended: every slot's member succeeded."""
+    """Whether a gang without an owner has ended: every slot's member succeeded."""
     known = view.gang(gang)
-    if known is None or known.give_back is not GiveBack.NONE:
+    if known is None:
         return False
     succeeded = sum(member.stage is Stage.SUCCEEDED for member in members(view, gang))
     return succeeded >= max(known.maximum, 1)

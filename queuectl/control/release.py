@@ -232,10 +232,11 @@ class Release:
                 yield with_record(Step.EXTRA, self._view.pods[uid], extra, fence)
 
     def _lone(self, gang: str, fence: int) -> Iterator[Write]:
-        """A group of one: decision, pin and release in one patch."""
-        self.withdrawals.pop(gang, None)  # nothing can be given back, and there is no status to reset
+        """A group of one: decision, pin and release in one patch; given back by its eviction, after which nothing is left."""
         intent, tracked = self.intents.get(gang), self._view.pods.get(gang)
         if intent is None:
+            if (withdraw := self.withdrawals.get(gang)) is not None:
+                yield from (eviction(one, withdraw.round) for one in muster.evictable(self._view, gang))
             return
         if tracked is None:
             self.forget(gang)
@@ -306,9 +307,8 @@ class Release:
                 return
             if table.suspended(owner) and not table.vacated(owner):
                 return
-        elif owner is not None and live:
-            for tracked in muster.evictable(self._view, gang):
-                yield eviction(tracked, record.round)
+        elif live and (known := self._view.gang(gang)) is not None and known.give_back is GiveBack.EVICT:
+            yield from (eviction(tracked, record.round) for tracked in muster.evictable(self._view, gang))
             yield from self._excuse(group, fence)
             return
         if not live and self._settled(gang, free):
@@ -321,15 +321,13 @@ class Release:
     def _over(self, gang: str, owner: Workload | None) -> bool:
         """Whether nothing of the gang is still to come: its owner has ended or is gone, or every member succeeded."""
         known = self._view.gang(gang)
-        ended = owner is not None and owners.of(owner).finished(owner)
-        return ended or (known is not None and known.finished) or muster.all_over(self._view, gang)
+        ended = owners.of(owner).finished(owner) if owner is not None else muster.all_over(self._view, gang)
+        return ended or (known is not None and known.finished)
 
     def _finish(self, group: Custom, owner: Workload | None, fence: int, now: int) -> Write:
-        failed = owner is not None and owners.of(owner).failed(owner)
+        reason = "Failed" if owner is not None and owners.of(owner).failed(owner) else "Completed"
         found = muster.counts(self._view, group.metadata.uid)
-        return on_group(
-            Step.FINISH, group, patches.finished(group, found, fence, now, "Failed" if failed else "Completed")
-        )
+        return on_group(Step.FINISH, group, patches.finished(group, found, fence, now, reason))
 
     def due(self, write: Write) -> bool:
         """Whether a write that has waited for its turn is still called for. O(1).
@@ -350,7 +348,7 @@ class Release:
             if write.step in (Step.VOID, Step.BLOCKER):
                 return True
             if write.gang == write.member:
-                return decided
+                return write.gang in self.withdrawals if write.step is Step.EVICT else decided
         if group is None or (write.kind is foreign.POD_GROUPS and group.metadata.resource_version != version):
             return False
         status = group.status or {}

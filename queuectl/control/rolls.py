@@ -11,11 +11,21 @@ from sys import intern
 
 from msgspec.structs import replace
 
-from queuectl.contract import owners, translate
-from queuectl.contract.foreign import Custom, Meta, OwnerReference, Workload
+from queuectl.contract import owners, seats, translate
+from queuectl.contract.foreign import (
+    LEADER_WORKER_SETS,
+    Custom,
+    LeaderWorkerSet,
+    Meta,
+    OwnerReference,
+    WorkerGroup,
+    Workload,
+)
 from queuectl.contract.owners import pod_group_name
 from queuectl.contract.shapes import Shapes
+from queuectl.contract.times import from_wire
 from queuectl.control.mirror import Classes, Tally, Tracked, older
+from queuectl.control.sets import Sets
 from queuectl.model.changes import Change, GangGone, GangSeen, MemberGone, MemberSeen
 from queuectl.model.gangs import Gang
 
@@ -27,9 +37,10 @@ class Rolls:
         self.pods: dict[str, Tracked] = {}
         self.members: dict[str, dict[str, None]] = {}  # gang UID → pod UIDs
         self.groups: dict[str, Custom] = {}
-        self.owners: dict[str, Workload] = {}
+        self.owners: dict[str, Workload] = {}  # by ``owners.key``, as the two below
         self.underived: dict[str, str] = {}  # managed owners without a PodGroup → their queue
         self.invalid: dict[str, str] = {}  # managed owners that can have none → why
+        self.sets = Sets()
         self.touched: set[str] = set()  # gangs whose wire state changed since the last look
         self._named: dict[tuple[str, str], str] = {}
         self._awaited: dict[tuple[str, str], str] = {}  # the name that an owner's PodGroup has → the owner
@@ -55,6 +66,8 @@ class Rolls:
             self.members[gang], self._tallies[gang] = {}, Tally()
         self.members[gang][tracked.member.uid] = None
         self._tallies[gang].count(tracked, 1)
+        if tracked.owner_kind == LEADER_WORKER_SETS.kind and gang.startswith("missing/") and not tracked.group:
+            self.sets.unhoused[gang] = tracked.namespace, tracked.owner_name
         self.touched.add(gang)
 
     def _leave(self, tracked: Tracked) -> None:
@@ -63,6 +76,7 @@ class Rolls:
         del self.members[gang][tracked.member.uid]
         if not self.members[gang]:
             del self.members[gang], self._tallies[gang]
+            self.sets.unhoused.pop(gang, None)
         self.touched.add(gang)
 
     def _settle(self, gang: str) -> Iterator[Change]:
@@ -117,12 +131,17 @@ class Rolls:
 
         While its owner is not known, not yet or no more, it is what it was.
         """
-        known = translate.controller(meta)
+        known, before = translate.controller(meta), self.pods.get(meta.uid)
         if known is None:
             return None
+        if (seat := seats.group(meta)) is not None:
+            name, index = seat
+            uid = self.sets.uid(meta.namespace, name, from_wire(meta.creation_timestamp))
+            if not uid and before is not None and before.owner_kind == LEADER_WORKER_SETS.kind:
+                uid = before.owner.rpartition("/")[0]
+            return OwnerReference(LEADER_WORKER_SETS.kind, name, f"{uid or name}/{index}", controller=True)
         if (owner := self.owners.get(known.uid)) is not None:
             return translate.controller(owner.metadata) or known
-        before = self.pods.get(meta.uid)
         if before is None or before.owner == known.uid:
             return known
         return OwnerReference(before.owner_kind, before.owner_name, before.owner, controller=True)
@@ -136,20 +155,22 @@ class Rolls:
         uid = self._named.get((namespace, pod_group_name(kind, name, owner)), "")
         if not uid:
             return ""
-        known = translate.controller(self.groups[uid].metadata)
-        return uid if known is not None and known.uid == owner else ""
+        return uid if _key(self.groups[uid]) == owner else ""
 
     def _derived_of(self, owner: Workload) -> str:
         meta = owner.metadata
-        return self._derived(meta.namespace, meta.uid, owners.of(owner).kind.kind, meta.name)
+        return self._derived(meta.namespace, owners.key(owner), owners.of(owner).kind.kind, meta.name)
 
     def owner(self, group: Custom) -> Workload | None:
         """The owner that a PodGroup was derived from, while it exists."""
-        known = translate.controller(group.metadata)
-        owner = self.owners.get(known.uid) if known is not None else None
+        uid, owner = group.metadata.uid, self.owners.get(_key(group))
         if owner is None or translate.controller(owner.metadata) is not None:
             return None  # of a version that knew no owners of owners
-        return owner if self._derived_of(owner) == group.metadata.uid else None
+        if isinstance(owner, WorkerGroup) and not owner.wanted and self.members.get(uid):
+            owner = replace(
+                owner, wanted=True
+            )  # one too many for a while: a rolling update makes groups before it takes any
+        return owner if self._derived_of(owner) == uid else None
 
     def _group(self, group: Custom) -> Iterator[Change]:
         meta = group.metadata
@@ -163,11 +184,14 @@ class Rolls:
                 return
         self.groups[meta.uid] = group
         self._named[name] = meta.uid
+        if "/" in (key := _key(group)):
+            self.sets.name(*_split(key))
+            yield from self._share(key)
         yield from self._refresh(meta.uid)
         if before is not None and namesake == meta.uid and before.metadata.owner_references == meta.owner_references:
             return
         homeless = [meta.uid, namesake, f"missing/{meta.namespace}/{meta.name}"]
-        homeless += [f"missing/{meta.namespace}/{reference.uid}" for reference in meta.owner_references]
+        homeless += [f"missing/{meta.namespace}/{owners.key_of(meta.name, one)}" for one in meta.owner_references]
         for gang in dict.fromkeys(homeless):
             if gang in self.members:
                 yield from self._rehome(gang)
@@ -184,6 +208,8 @@ class Rolls:
         self.touched.add(uid)
         yield from self._rehome(uid)
         yield from self._claimed((meta.namespace, meta.name))
+        if "/" in (key := _key(group)) and key not in self.owners:
+            self.sets.forget(*_split(key))
 
     def _claimed(self, name: tuple[str, str]) -> Iterator[Change]:
         """The PodGroup of this name came, went or changed hands: the owner that has that name for its own looks again."""
@@ -191,15 +217,56 @@ class Rolls:
             yield from self._want(owner)
 
     def _owner_seen(self, owner: Workload) -> Iterator[Change]:
-        self.owners[owner.metadata.uid] = owner
+        self.owners[owners.key(owner)] = owner
         if above := translate.controller(owner.metadata):
             self._disown(owner)
             yield from self._belongs(owner.metadata, above)
             return
-        self._awaited[_own_name(owner)] = owner.metadata.uid
+        if seats.of_workers(owner.metadata):
+            self._disown(owner)  # its pods say of which group they are
+            return
+        self._awaited[_own_name(owner)] = owners.key(owner)
         if group := self._derived_of(owner):
             yield from self._refresh(group)
         yield from self._want(owner)
+
+    def _set_seen(self, one: LeaderWorkerSet) -> Iterator[Change]:
+        """A set came or changed, and with it all its groups. O(those)."""
+        self.sets.seen(one)
+        for gang in self.sets.stand_ins(one):
+            yield from self._claim(gang, one)
+        for index in list(self.sets.groups.get(one.metadata.uid, ())):
+            yield from self._owner_seen(owners.group_of(one, index))
+
+    def _claim(self, gang: str, one: LeaderWorkerSet) -> Iterator[Change]:
+        """Pods that came before their set learn whose they are. O(those)."""
+        uid, since = one.metadata.uid, from_wire(one.metadata.creation_timestamp)
+        keys: dict[str, None] = {}
+        for pod in self.members[gang]:
+            tracked = self.pods[pod]
+            if tracked.member.created >= since:
+                tracked.owner = intern(f"{uid}/{tracked.owner.rpartition('/')[2]}")
+                keys[tracked.owner] = None
+        yield from self._rehome(gang)
+        for key in keys:
+            yield from self._share(key)
+
+    def _share(self, key: str) -> Iterator[Change]:
+        """A pod or PodGroup names this group of a set: it is an owner from now on, as long as the set exists."""
+        uid, index = _split(key)
+        one = self.sets.by_uid.get(uid)
+        if index >= 0 and one is not None and key not in self.owners:
+            self.sets.name(uid, index)
+            yield from self._owner_seen(owners.group_of(one, index))
+
+    def _set_gone(self, uid: str) -> Iterator[Change]:
+        one = self.sets.gone(uid)
+        if one is None:
+            return
+        for index in list(self.sets.groups.get(uid, ())):
+            yield from self._owner_gone(f"{uid}/{index}")
+            if not self._derived_of(owners.group_of(one, index)):
+                self.sets.forget(uid, index)
 
     def _belongs(self, meta: Meta, above: OwnerReference) -> Iterator[Change]:
         """Its pods are its owner's: those that came before it move there. O(those)."""
@@ -217,8 +284,8 @@ class Rolls:
 
         Its pods tell the queue where neither it nor its template does.
         """
-        meta, kind = owner.metadata, owners.of(owner).kind.kind
-        stand_in = f"missing/{meta.namespace}/{meta.uid}"
+        meta, kind, key = owner.metadata, owners.of(owner).kind.kind, owners.key(owner)
+        stand_in = f"missing/{meta.namespace}/{key}"
         queue = problem = ""
         if not self._derived_of(owner) and meta.deletion_timestamp is None and not owners.of(owner).finished(owner):
             first = next(iter(self.members.get(stand_in, ())), None)
@@ -227,28 +294,28 @@ class Rolls:
             problem = translate.underivable(owner, queue)
             if (name := _own_name(owner)) in self._named:
                 problem = f"PodGroup {'/'.join(name)} is not the {kind}'s own and in the way: delete it"
-        self.underived.pop(meta.uid, None)
-        self.invalid.pop(meta.uid, None)
+        self.underived.pop(key, None)
+        self.invalid.pop(key, None)
         if problem:
-            self.invalid[meta.uid] = problem
+            self.invalid[key] = problem
         elif queue:
-            self.underived[meta.uid] = queue
+            self.underived[key] = queue
         yield from self._stand_in(stand_in)
 
     def _disown(self, owner: Workload) -> None:
         """It gets no PodGroup of its own."""
-        self.underived.pop(owner.metadata.uid, None)
-        self.invalid.pop(owner.metadata.uid, None)
+        self.underived.pop(owners.key(owner), None)
+        self.invalid.pop(owners.key(owner), None)
         self._awaited.pop(_own_name(owner), None)
 
-    def _owner_gone(self, uid: str) -> Iterator[Change]:
-        owner = self.owners.pop(uid, None)
+    def _owner_gone(self, key: str) -> Iterator[Change]:
+        owner = self.owners.pop(key, None)
         if owner is None:
             return
         self._disown(owner)
         if group := self._derived_of(owner):
             yield from self._refresh(group)
-        yield from self._stand_in(f"missing/{owner.metadata.namespace}/{uid}")
+        yield from self._stand_in(f"missing/{owner.metadata.namespace}/{key}")
 
     def _refresh(self, uid: str, *, anew: bool = True) -> Iterator[Change]:
         """The gang again, if anything that the engine knows of it changed. Not ``anew``: only its members may have."""
@@ -295,4 +362,17 @@ class Rolls:
 def _own_name(owner: Workload) -> tuple[str, str]:
     """Namespace and name of the PodGroup that an owner's gang has."""
     meta: Meta = owner.metadata
-    return meta.namespace, pod_group_name(owners.of(owner).kind.kind, meta.name, meta.uid)
+    return meta.namespace, pod_group_name(owners.of(owner).kind.kind, meta.name, owners.key(owner))
+
+
+def _key(group: Custom) -> str:
+    """Key of the owner that a PodGroup says it was derived from, "" where it says none that we know."""
+    known = translate.controller(group.metadata)
+    return owners.key_of(group.metadata.name, known) if known is not None else ""
+
+
+def _split(key: str) -> tuple[str, int]:
+    """UID of a set, and the number of its group; -1 for what is none."""
+    uid, _, text = key.rpartition("/")
+    index = seats.number(text, seats.GROUPS)
+    return uid, -1 if index is None else index

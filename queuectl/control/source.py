@@ -131,6 +131,8 @@ class Source(Rolls):
                 return self._pools.by_uid
             case "podgroups":
                 return self.groups
+            case foreign.LEADER_WORKER_SETS.plural:
+                return self.sets.by_uid
             case plural if plural in _OWNER_KINDS:
                 return [uid for uid, owner in self.owners.items() if owners.of(owner).kind.plural == plural]
             case "priorityclasses":
@@ -143,13 +145,15 @@ class Source(Rolls):
         if kind is foreign.PODS:
             return pod.version if (pod := self.pods.get(uid)) is not None else ""
         queue = self.queues.get(self._queue_names.by_uid.get(uid, ""))
-        found = self.groups.get(uid) or self.owners.get(uid) or queue
+        found = self.groups.get(uid) or self.owners.get(uid) or self.sets.by_uid.get(uid) or queue
         return found.metadata.resource_version if found is not None and found.metadata.uid == uid else ""
 
     def _upserted(self, kind: Kind, obj: object) -> Iterator[Change]:
         match obj:
             case foreign.Job() | foreign.ReplicaSet() | foreign.StatefulSet() | foreign.JobSet():
                 yield from self._owner_seen(obj)
+            case foreign.LeaderWorkerSet():
+                yield from self._set_seen(obj)
             case foreign.Node(metadata=meta):
                 node = translate.node(obj)
                 self._nodes.seen(meta)
@@ -197,6 +201,8 @@ class Source(Rolls):
                     yield PoolGone(name)
             case "podgroups":
                 yield from self._group_gone(uid)
+            case foreign.LEADER_WORKER_SETS.plural:
+                yield from self._set_gone(uid)
             case plural if plural in _OWNER_KINDS:
                 yield from self._owner_gone(uid)
             case "priorityclasses":
@@ -233,6 +239,8 @@ class Source(Rolls):
             self._tallies[gang].count(before, -1)
         self._enter(now)
         yield MemberSeen(now.member)  # first: what runs is charged, whatever becomes of its gang
+        if "/" in now.owner and not now.group:
+            yield from self._share(now.owner)
         if gang == uid:
             crew = translate.Crew(now.priority, problem=now.problem)
             yield from self._seen(translate.lone(pod, now.member, crew))

@@ -131,7 +131,7 @@ def ask_budgets(group: Custom, round_: int) -> Write:
 
 
 def derive(view: Source, uid: str, queue: str) -> Write | None:
-    """The PodGroup that a managed owner still lacks; None when the owner is gone."""
+    """The PodGroup that a managed owner (its ``owners.key``) still lacks; None when the owner is gone."""
     owner = view.owners.get(uid)
     if owner is None:
         return None

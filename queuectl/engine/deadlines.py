@@ -67,8 +67,8 @@ def overdue(standing: Standing, settings: Settings, now: int) -> Withdraw | None
 
 
 def returnable(standing: Standing) -> bool:
-    """Whether somebody can take the gang's pods back. A group of one without a PodGroup has nobody to ask."""
-    return standing.seen.give_back is not GiveBack.NONE and not standing.seen.lone
+    """Whether the gang's pods can be taken back: by their owner, or by us where their deletion is accepted."""
+    return standing.seen.give_back is not GiveBack.NONE
 
 
 def withdraw(standing: Standing, settings: Settings, now: int, cause: Cause, detail: str) -> Withdraw:

@@ -179,7 +179,7 @@ _TEXT = {
     Reason.NOT_STARTING: "bound but not started",
     Reason.TORN: "not all of the gang could be placed",
     Reason.BYPASSED_GATE: "started without our admission",
-    Reason.NOT_REQUEUEABLE: "its owner cannot be given back",
+    Reason.NOT_REQUEUEABLE: "nobody makes its pods again, so it cannot be given back",
     Reason.VICTIM_PROTECTED: "to be given back, but protected from eviction",
     Reason.HELD: "held",
     Reason.SUSPENDED: "suspended by its user",
@@ -275,8 +275,11 @@ _REMEDY = {
     Reason.NODE_SELECTOR_MISMATCH: "correct the selector, or label nodes",
     Reason.TAINT_NOT_TOLERATED: "add a toleration, or remove the taint",
     Reason.NODE_UNHEALTHY: "uncordon or repair the nodes",
-    Reason.NOT_REQUEUEABLE: "delete the pods by hand",
     Reason.TORN: "make room for these pods; else the gang is given back, if its owner can take it back",
+    Reason.NOT_REQUEUEABLE: (
+        'delete the pods by hand, or annotate the PodGroup (a pod on its own: the pod) queuectl.io/preemptible: "true", '
+        "which accepts that they are deleted"
+    ),
     Reason.VICTIM_PROTECTED: "raise what the budget allows, or scale the owner to 0 and back",
 }
 

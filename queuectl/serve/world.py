@@ -237,8 +237,8 @@ class World:
     def gang(self, namespace: str, name: str) -> GangView:
         """The gang of a PodGroup's name, its owner's, that of what made the owner, or a pod's name. Raises Absent.
 
-        Several may have had the same owner name: the one that is not finished is meant, else the youngest. Of a Deployment's
-        revisions those that have pods come first.
+        Several may have the same owner's name: one that is not finished is meant, of those one that waits, else the youngest.
+        Of a Deployment's revisions those that have pods come first.
         """
         gangs = self.view().gangs
         here = [gang for gang in gangs if gang.namespace == namespace]
@@ -256,7 +256,7 @@ class World:
             }
             found = [gang for gang in here if gang.uid in pods]
         if found:
-            return max(found, key=lambda gang: (forms.public_phase(gang) != "Finished", gang.queued_at, gang.uid))
+            return max(found, key=_asked_for)
         elsewhere = sorted({gang.namespace for gang in gangs if name in self._names(gang)})[: forms.NEAREST]
         message = f'gang "{name}" not found in namespace "{namespace}"'
         if elsewhere:
@@ -285,7 +285,7 @@ class World:
         source = self.controller.source
         if uid in source.groups:
             return source.owner(source.groups[uid])
-        return source.owners.get(uid.rpartition("/")[2]) if uid.startswith("missing/") else None
+        return source.owners.get(uid.split("/", 2)[2]) if uid.startswith("missing/") else None
 
     def describe(self, view: GangView, *, pods: bool = False) -> objects.Gang:
         """A gang; with ``pods`` its members too."""
@@ -433,3 +433,9 @@ def _tagged(body: bytes, as_of: str) -> Kept:
 def _dateless(body: bytes, as_of: str) -> bytes:
     """An answer without the time at which it was so: the view's is the first."""
     return body.replace(f'"asOf":"{as_of}"'.encode(), b"", 1)
+
+
+def _asked_for(gang: GangView) -> tuple[bool, bool, int, str]:
+    """Of gangs with the same owner's name, the greatest is the one that people ask about."""
+    phase = forms.public_phase(gang)
+    return phase != "Finished", phase == "Pending", gang.queued_at, gang.uid

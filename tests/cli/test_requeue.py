@@ -8,10 +8,11 @@ import pytest
 from msgspec import Struct
 
 from queuectl.cli.problems import Problem
-from queuectl.cli.requeue import find, words
+from queuectl.cli.requeue import find, irrevocable, words
 from queuectl.contract.foreign import (
     JOB_SETS,
     JOBS,
+    LEADER_WORKER_SETS,
     REPLICA_SETS,
     STATEFUL_SETS,
     Custom,
@@ -145,6 +146,43 @@ async def test_a_pod_whose_gang_has_no_pod_group_yet() -> None:
         '"train-0" is a pod of train, which has no PodGroup',
         "Does the controller run, and does the pod have a queue? queuectl explain gang train-0 -n ml",
     )
+
+
+async def test_of_a_set_with_several_groups_one_must_be_named() -> None:
+    """By its PodGroup or by a pod of it; one group alone needs no more than the set's name."""
+    groups = [group(f"leaderworkerset-serve-{i}-uid-s", LEADER_WORKER_SETS, "serve") for i in range(4)]
+    label = "leaderworkerset.sigs.k8s.io"
+
+    def pod(name: str, of: Kind, above: str, index: int) -> Pod:
+        return Pod(metadata=meta(name, by(of, above), labels={f"{label}/name": "serve", f"{label}/group-index": str(index)}))
+
+    pods = [pod("serve-2", STATEFUL_SETS, "serve", 2), pod("serve-1-3", STATEFUL_SETS, "serve-1", 1)]
+    shown = ", ".join(one.metadata.name for one in groups[:3])
+    assert await refusal(Some(*groups), "serve") == Told(
+        '"serve" has 4 gangs, one for each of its groups', f"Name one of them: {shown}, …"
+    )
+    assert await named(Some(*groups, *pods), "serve-2") == groups[2].metadata.name
+    assert await named(Some(*groups, *pods), "serve-1-3") == groups[1].metadata.name
+    assert await named(Some(groups[1]), "serve") == groups[1].metadata.name
+    assert (await refusal(Some(*pods), "serve-2")).message == '"serve-2" is a pod of serve, which has no PodGroup'
+
+
+@pytest.mark.parametrize(
+    ("annotations", "admitted", "owner", "refused"),
+    [
+        ({}, True, "", True),
+        ({"queuectl.io/preemptible": "true"}, True, "", False),
+        ({}, False, "", False),
+        ({}, True, "train", False),
+    ],
+    ids=["holds places", "accepts it", "waits", "has an owner"],
+)
+def test_pods_that_nobody_makes_again(annotations: dict[str, str], admitted: bool, owner: str, refused: bool) -> None:
+    """Asking would change nothing, so it is said at once; a back-off can be ended all the same."""
+    one = group("band", JOBS if owner else None, owner)
+    one.metadata.annotations = annotations
+    one.status = {"admission": {"round": 1}} if admitted else {}
+    assert irrevocable(one) is refused
 
 
 async def test_nothing_of_that_name() -> None:

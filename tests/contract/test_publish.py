@@ -131,6 +131,7 @@ def test_the_controller_has_no_more_than_it_needs() -> None:
         "nodes": follow,
         "jobs": {*read, "patch"},
         "jobsets": {*read, "patch"},
+        "leaderworkersets": follow,
         "replicasets": follow,
         "statefulsets": follow,
         "poddisruptionbudgets": {"list"},

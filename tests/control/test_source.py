@@ -68,6 +68,7 @@ KINDS = {
         foreign.REPLICA_SETS,
         foreign.STATEFUL_SETS,
         foreign.JOB_SETS,
+        foreign.LEADER_WORKER_SETS,
         foreign.POD_GROUPS,
         foreign.PODS,
         foreign.PRIORITY_CLASSES,
@@ -107,6 +108,8 @@ def gone_again(tiny: Tiny) -> None:
     assert left == ({}, {}, {}, {}, {}, {}, {})
     kept = (source._gangs, source._tallies, source._crews, source._named, source._awaited)
     assert kept == ({}, {}, {}, {}, {})
+    sets = source.sets
+    assert (sets.by_uid, sets.groups, sets.unhoused, sets._named) == ({}, {}, {}, {})
 
 
 def blocked(gang: Gang) -> list[Reason]:

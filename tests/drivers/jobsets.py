@@ -1,6 +1,6 @@
-"""A stand-in for the JobSet controller (jobset.x-k8s.io): staged creation, suspend and resume, the end, as far as pods show it.
+"""A stand-in for the JobSet controller (jobset.x-k8s.io): ``tests/rig/staged.py`` on the commits of a Store.
 
-No failure policy, no start order beside ``dependsOn``. The Jobs that it makes are the Job controller's to run.
+The Jobs that it makes are the Job controller's to run.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from queuectl.contract.foreign import JOB_SETS, JOBS
-from queuectl.contract.names import QUEUE_LABEL, REPLICATED_JOB
-from queuectl.drivers.embedded.job_rules import condition
+from queuectl.contract.names import QUEUE_LABEL
 from queuectl.drivers.embedded.kubelet import RUN_SECONDS
 from queuectl.drivers.embedded.store import Store, Stored
 from queuectl.drivers.embedded.workqueue import WorkQueue
 from tests.drivers.embedded_world import container
+from tests.rig import staged
 
 Json = dict[str, Any]
 USER = "system:serviceaccount:jobset-system:jobset-controller"
@@ -48,66 +48,14 @@ class JobSets:
         owner = self._store.find(JOB_SETS, *self._names.get(uid, ("", "")))
         if owner is None or owner["metadata"]["uid"] != uid:
             return
-        namespace, suspended = owner["metadata"]["namespace"], bool(owner["spec"].get("suspend"))
-        known = {job["metadata"]["name"]: job for job in self._store.list(JOBS, namespace)}
-        shown = []
-        for part in owner["spec"]["replicatedJobs"]:
-            names = [f"{owner['metadata']['name']}-{part['name']}-{index}" for index in range(part.get("replicas", 1))]
-            if all(self._met(owner, one, known) for one in part.get("dependsOn") or ()):
-                for index, name in enumerate(names):
-                    if name not in known:
-                        self._make(owner, part, name, index, suspended=suspended)
-                    elif bool(known[name]["spec"].get("suspend")) != suspended and not condition(
-                        known[name], "Complete"
-                    ):
-                        self._store.patch(JOBS, namespace, name, {"spec": {"suspend": suspended}}, USER)
-            jobs = [known[name] for name in names if name in known]
-            active = sum(bool((job.get("status") or {}).get("active")) for job in jobs)
-            shown.append({"name": part["name"], "active": active, "succeeded": self._complete(jobs)})
-        status: Json = {"replicatedJobsStatus": shown}
-        if all(
-            one["succeeded"] == part.get("replicas", 1)
-            for one, part in zip(shown, owner["spec"]["replicatedJobs"], strict=True)
-        ):
-            status["conditions"] = [{"type": "Completed", "status": "True"}]
-        if status != owner.get("status"):
-            self._store.patch(
-                JOB_SETS, namespace, owner["metadata"]["name"], {"status": status}, USER, subresource="status"
-            )
-
-    def _complete(self, jobs: list[Json]) -> int:
-        return sum(condition(job, "Complete") is not None for job in jobs)
-
-    def _met(self, owner: Json, needed: Json, known: dict[str, Json]) -> bool:
-        part = next(one for one in owner["spec"]["replicatedJobs"] if one["name"] == needed["name"])
-        jobs = [
-            known.get(f"{owner['metadata']['name']}-{part['name']}-{index}") for index in range(part.get("replicas", 1))
-        ]
-        if needed["status"] == "Complete":
-            return self._complete([job for job in jobs if job is not None]) == len(jobs)
-        return all(
-            job is not None and (job.get("status") or {}).get("ready", 0) >= job["spec"]["parallelism"] for job in jobs
-        )
-
-    def _make(self, owner: Json, part: Json, name: str, index: int, *, suspended: bool) -> None:
-        template, meta = part["template"], owner["metadata"]
-        labels = {
-            "jobset.sigs.k8s.io/jobset-name": meta["name"],
-            REPLICATED_JOB: part["name"],
-            "jobset.sigs.k8s.io/job-index": str(index),
-        }
-        pod = template["spec"]["template"]
-        inner = {**pod, "metadata": {**(pod.get("metadata") or {}), "labels": {**_labels(pod), **labels}}}
-        reference = {"apiVersion": JOB_SETS.api_version, "kind": "JobSet", "name": meta["name"], "uid": meta["uid"]}
-        body = {
-            "metadata": {
-                "name": name,
-                "labels": {**_labels(template), **labels},
-                "ownerReferences": [{**reference, "controller": True, "blockOwnerDeletion": True}],
-            },
-            "spec": {**template["spec"], "suspend": suspended, "template": inner},
-        }
-        self._store.create(JOBS, meta["namespace"], body, USER)
+        namespace, name = owner["metadata"]["namespace"], owner["metadata"]["name"]
+        work = staged.job_set(owner, {job["metadata"]["name"]: job for job in self._store.list(JOBS, namespace)})
+        for body in work.create:
+            self._store.create(JOBS, namespace, body, USER)
+        for job, patch in work.patch.items():
+            self._store.patch(JOBS, namespace, job, patch, USER)
+        if work.status != owner.get("status"):
+            self._store.patch(JOB_SETS, namespace, name, {"status": work.status}, USER, subresource="status")
 
 
 def job_set(name: str, *parts: Json, queue: str = "team", suspend: bool = False) -> Json:
@@ -144,7 +92,3 @@ def part(
             },
         },
     }
-
-
-def _labels(body: Json) -> dict[str, str]:
-    return (body.get("metadata") or {}).get("labels") or {}

@@ -16,6 +16,7 @@ from queuectl.drivers.embedded.store import Store, Stored
 from queuectl.drivers.embedded.whole import World
 from queuectl.drivers.embedded.workqueue import WorkQueue
 from tests.drivers.embedded_world import container
+from tests.rig.staged import numbered
 
 Json = dict[str, Any]
 USER = "system:serviceaccount:kube-system:set-controller"
@@ -72,15 +73,18 @@ class Replicas:
                 self._delete(pod)
             return
         ordered = owner["spec"].get("podManagementPolicy", "OrderedReady") == "OrderedReady"
-        for ordinal in range(count):
+        first = int((owner["spec"].get("ordinals") or {}).get("start", 0))
+        for ordinal in range(first, first + count):
             name = f"{owner['metadata']['name']}-{ordinal}"
             found = self._pods.get(uid, {}).get(name)
-            if found is None:
-                self._make(kind, owner, {"name": name, "labels": {POD_INDEX: str(ordinal)}})
+            if found is None and self._store.find(PODS, owner["metadata"]["namespace"], name) is not None:
+                self._queue.after(uid, 1.0)  # another set's pod still has the name
+            elif found is None:
+                self._make(kind, owner, {"name": name, "labels": _numbered(owner, ordinal)})
             if ordered and (found is None or _leaving(found) or not ready(found)):
                 return
         for pod in list(pods.values()):
-            if int(pod["metadata"]["labels"][POD_INDEX]) >= count and not _leaving(pod):
+            if int(pod["metadata"]["labels"][POD_INDEX]) >= first + count and not _leaving(pod):
                 self._delete(pod)
 
     def _make(self, kind: Kind, owner: Json, own: Json) -> None:
@@ -170,3 +174,8 @@ def ready(pod: Json) -> bool:
 
 def _leaving(pod: Json) -> bool:
     return "deletionTimestamp" in pod["metadata"]
+
+
+def _numbered(owner: Json, ordinal: int) -> Json:
+    """Labels that tell a StatefulSet's pods apart."""
+    return {POD_INDEX: str(ordinal), **numbered(owner["spec"]["template"]["metadata"]["labels"], ordinal)}
