@@ -51,7 +51,12 @@ def expectation(**fields: Any) -> str:
         ({"size": "8"}, "gangs[0].size: should be a valid integer"),
         ({"size": True}, "gangs[0].size: should be a valid integer"),
         ({"min": 2}, "gangs[0].min: must not be above size"),
-        ({"owner": "LWS"}, "gangs[0].owner: should be 'Job' or 'Pods'"),
+        ({"owner": "JobSet"}, "gangs[0].owner: should be 'Job', 'StatefulSet', 'ReplicaSet', 'LWS' or 'Pods'"),
+        ({"owner": "LWS", "min": 1}, "gangs[0].min: an LWS starts as a whole: leave it out"),
+        ({"owner": "StatefulSet", "run": "5s"}, "gangs[0].run: only a Job and Pods end by themselves"),
+        ({"owner": "ReplicaSet", "state": "Running", "nodes": ["n"], "record": False},
+         "gangs[0].record: only a Job and Pods can run without our admission"),
+        ({"owner": "LWS", "size": None, "roles": [{"name": "a", "size": 1}]}, "gangs[0].owner: makes pods by its own templates"),
         ({"roles": [{"name": "a", "size": 1}]}, "gangs[0].size: give either size or roles"),
         ({"state": "Suspended", "owner": "Pods"}, "gangs[0].state: only a Job can be created suspended"),
         ({"state": "Running"}, "gangs[0].nodes: state Running needs the nodes"),
@@ -123,6 +128,25 @@ def test_a_part_that_cannot_be(parts: dict[str, Any], says: str) -> None:
 )
 def test_a_step_that_cannot_be(fields: dict[str, Any], says: str) -> None:
     assert says in step(**fields)
+
+
+@pytest.mark.parametrize(
+    ("owner", "fields", "says"),
+    [
+        ("StatefulSet", {"do": "finish"}, "steps[0].do: finish: a StatefulSet makes its pods again"),
+        (
+            "ReplicaSet",
+            {"do": "finish", "with": {"member": 0}},
+            "steps[0].do: finish: a ReplicaSet makes its pods again",
+        ),
+        ("LWS", {"do": "fail"}, "steps[0].do: fail: an LWS makes its pods again; let one of them fail (with: member)"),
+        ("LWS", {"do": "fail", "with": {"member": 0}}, "steps[0].with.role: there is no role ''"),
+        ("LWS", {"do": "edit", "with": {"size": 3}}, "steps[0].with: a group of an LWS keeps its size"),
+    ],
+)
+def test_what_keeps_its_pods_alive_does_not_end(owner: str, fields: dict[str, Any], says: str) -> None:
+    one = {**WHOLE["gangs"][0], "owner": owner, "size": 2}
+    assert says in refusal(gangs=[one], steps=[{"at": "1s", "target": "g", **fields}])
 
 
 @pytest.mark.parametrize(

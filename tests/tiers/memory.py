@@ -16,6 +16,8 @@ from queuectl.drivers.embedded.clock import VirtualClock, VirtualLoop
 from queuectl.drivers.embedded.whole import ADMIN, World, embedded
 from queuectl.drivers.replay.play import Outcome, play
 from queuectl.drivers.replay.reading import Scenario
+from tests.drivers.replicas import controllers
+from tests.drivers.worker_sets import WorkerSets
 from tests.tiers.wired import WiredTier
 
 Json = dict[str, Any]
@@ -70,9 +72,12 @@ def played(scenario: Scenario) -> Outcome:
         clock = VirtualClock(START)
         async with embedded(clock=clock, releasers=frozenset({ADMIN})) as world:
             tier = WiredTier(Memory(world, clock))
+            sets = WorkerSets(world.store, world._failed)
             try:
-                return await play(scenario, tier)
+                with controllers(world):
+                    return await play(scenario, tier)
             finally:
+                sets.close()
                 await tier.close()
 
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(None)) as runner:

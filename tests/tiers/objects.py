@@ -13,6 +13,7 @@ Json = dict[str, Any]
 # Both fake kubelets obey these.
 RUN_SECONDS, START_SECONDS, STOP_SECONDS = (f"rig.queuectl.io/{name}-seconds" for name in ("run", "start", "stop"))
 BACKOFF_LIMIT = 6
+APP = "app"  # label of a service's pods: the gang's name
 
 
 def node(spec: wire.Node, name: str, asked: frozenset[str]) -> Json:
@@ -53,8 +54,8 @@ def unmanaged(spec: wire.Unmanaged) -> Json:
     return {"metadata": {"name": spec.name, "annotations": annotations}, "spec": body}
 
 
-def job(spec: wire.Gang, delays: wire.Delays, *, fails_at_once: bool = False, node: str | None = None) -> Json:
-    """An Indexed Job. ``node``: its pods may only run there. ``fails_at_once``: with its first failed pod."""
+def _owner(spec: wire.Gang) -> Json:
+    """Metadata of an owner: its queue, and what its gang asks for."""
     annotations = {names.MIN_MEMBER: str(spec.min) if spec.min is not None else "all"}
     levels = spec.topology
     if levels and levels.required:
@@ -63,8 +64,38 @@ def job(spec: wire.Gang, delays: wire.Delays, *, fails_at_once: bool = False, no
         annotations[names.TOPOLOGY_PREFERRED] = levels.preferred
     if spec.best_effort:
         annotations[names.BEST_EFFORT] = "true"
+    return {"name": spec.name, "labels": {names.QUEUE_LABEL: spec.queue}, "annotations": annotations}
+
+
+def service(spec: wire.Gang, delays: wire.Delays, node: str | None = None) -> Json:
+    """A StatefulSet, whose pods come one after the other, or a ReplicaSet."""
+    template = _template(spec, delays, node)
+    more = {"serviceName": spec.name} if spec.kind == "StatefulSet" else {}
+    selector = {"matchLabels": {APP: spec.name}}
     return {
-        "metadata": {"name": spec.name, "labels": {names.QUEUE_LABEL: spec.queue}, "annotations": annotations},
+        "metadata": _owner(spec),
+        "spec": {"replicas": spec.size, "selector": selector, **more, "template": template},
+    }
+
+
+def worker_set(spec: wire.Gang, delays: wire.Delays, node: str | None = None) -> Json:
+    """A LeaderWorkerSet of one group, whose workers come when the leader is ready; a worker that fails is made again alone."""
+    template = {"size": spec.size, "workerTemplate": _template(spec, delays, node), "restartPolicy": "None"}
+    policy = {"startupPolicy": "LeaderReady"}
+    return {"metadata": _owner(spec), "spec": {"replicas": 1, **policy, "leaderWorkerTemplate": template}}
+
+
+def _template(spec: wire.Gang, delays: wire.Delays, node: str | None) -> Json:
+    """Pods that are kept alive."""
+    labels = {names.QUEUE_LABEL: spec.queue, APP: spec.name}
+    pod = {**_gang_pod(spec, spec.pod, spec.spec, node), "restartPolicy": "Always"}
+    return {"metadata": {"labels": labels, "annotations": _times(spec, delays)}, "spec": pod}
+
+
+def job(spec: wire.Gang, delays: wire.Delays, *, fails_at_once: bool = False, node: str | None = None) -> Json:
+    """An Indexed Job. ``node``: its pods may only run there. ``fails_at_once``: with its first failed pod."""
+    return {
+        "metadata": _owner(spec),
         "spec": {
             "completionMode": "Indexed",
             "completions": spec.size,
@@ -98,7 +129,8 @@ def pod_group(spec: wire.Gang) -> Json | None:
         body |= {"minMember": spec.min or spec.size, "maxMember": spec.size}
     if spec.topology:
         body["topology"] = spec.topology.model_dump(exclude_none=True)
-    return {"metadata": {"name": spec.name}, "spec": body}
+    annotations = {names.PREEMPTIBLE: "true"} if spec.preemptible else {}
+    return {"metadata": {"name": spec.name, "annotations": annotations}, "spec": body}
 
 
 def grouped(spec: wire.Gang) -> bool:
@@ -120,6 +152,7 @@ def pods(spec: wire.Gang, delays: wire.Delays, node: str | None = None) -> list[
                 labels[names.ROLE_LABEL] = role
             name = "-".join(filter(None, (spec.name, role, str(number)))) if grouped(spec) else spec.name
             annotations = _times(spec, delays) | ({names.BEST_EFFORT: "true"} if spec.best_effort else {})
+            annotations |= {names.PREEMPTIBLE: "true"} if spec.preemptible else {}
             meta = {"name": name, "labels": labels, "annotations": annotations}
             found.append({"metadata": meta, "spec": _gang_pod(spec, pod, more, node)})
     return found

@@ -16,12 +16,15 @@ from queuectl.contract import names
 from queuectl.contract.config import Configuration
 from queuectl.contract.foreign import (
     JOBS,
+    LEADER_WORKER_SETS,
     NODES,
     POD_GROUPS,
     PODS,
     POOLS,
     PRIORITY_CLASSES,
     QUEUES,
+    REPLICA_SETS,
+    STATEFUL_SETS,
     TOPOLOGIES,
     Kind,
 )
@@ -38,6 +41,7 @@ from tests.tiers import objects
 Json = dict[str, Any]
 FOREVER = 100.0  # seconds that a look may wait; nothing in a scenario takes so long, and what is wrong stays wrong
 INTERVAL = 0.25  # seconds between two looks
+KEEPERS = {"StatefulSet": STATEFUL_SETS, "ReplicaSet": REPLICA_SETS, "LWS": LEADER_WORKER_SETS}
 SETTLE = 2.0  # seconds after a step before the first look: what it must not change would be changed by then
 TICK = 1.1  # seconds between two creations whose order counts: creation times are whole seconds
 
@@ -81,7 +85,7 @@ class Noted(Release):
 
 
 class Clerk(Release):
-    """Makes PodGroups for Jobs, as it comes with every round of the loop, and admits nobody."""
+    """Makes PodGroups for owners, as it comes with every round of the loop, and admits nobody."""
 
     def accept(self, action: Action) -> None:
         pass
@@ -206,8 +210,11 @@ class WiredTier:
 
     def _name(self, group: str) -> str:
         """The gang that a PodGroup or pod of this name is."""
-        match = re.fullmatch(r"job-(.+)-[0-9a-f]{5}", group)
-        return match[1] if match and match[1] in self._gangs else group
+        match = re.fullmatch(
+            r"(?:job|statefulset|replicaset)-(.+)-[0-9a-f]{5}|leaderworkerset-(.+)-0-[0-9a-f]{5}", group
+        )
+        name = (match[1] or match[2]) if match else group
+        return name if name in self._gangs else group
 
     # ---- making things
 
@@ -244,6 +251,10 @@ class WiredTier:
                 for step in self.scenario.file.steps
             )
             await self.hands.create(JOBS, spec.namespace, objects.job(spec, delays, fails_at_once=whole, node=node))
+            return
+        if (kind := KEEPERS.get(spec.kind)) is not None:
+            made = objects.worker_set if kind is LEADER_WORKER_SETS else objects.service
+            await self.hands.create(kind, spec.namespace, made(spec, delays, node))
             return
         if (group := objects.pod_group(spec)) is not None:
             await self.hands.create(POD_GROUPS, spec.namespace, group)
@@ -283,8 +294,9 @@ class WiredTier:
         found = []
         for pod in await self.hands.list(PODS, spec.namespace):
             labels = pod["metadata"].get("labels") or {}
-            owner = labels.get("batch.kubernetes.io/job-name") or labels.get(names.POD_GROUP_LABEL)
-            if (owner or pod["metadata"]["name"]) == gang:
+            known = ("batch.kubernetes.io/job-name", names.POD_GROUP_LABEL, objects.APP)
+            owner = next((labels[label] for label in known if label in labels), pod["metadata"]["name"])
+            if owner == gang:
                 found.append(pod)
         return found
 
@@ -360,8 +372,8 @@ class WiredTier:
         match step.do:
             case "finish" | "fail":
                 await self._ends(step, name)
-            case "delete" if spec.kind == "Job":
-                await self.hands.delete(JOBS, spec.namespace, name)
+            case "delete" if spec.kind != "Pods":
+                await self.hands.delete(KEEPERS.get(spec.kind, JOBS), spec.namespace, name)
 
                 async def gone() -> bool:
                     return not await self._pods(name)
@@ -382,13 +394,14 @@ class WiredTier:
     async def _edit(self, fields: Json, spec: wire.Gang) -> None:
         if "queue" in fields:
             await self._patch_group(spec.name, {"spec": {"queue": fields["queue"]}})
-        if "size" in fields and spec.kind == "Job":
-            body = {"spec": {"parallelism": fields["size"], "completions": fields["size"]}}
-            await self.hands.patch(JOBS, spec.namespace, spec.name, body)
-        if "min" in fields and spec.kind == "Job":
-            await self.hands.patch(
-                JOBS, spec.namespace, spec.name, {"metadata": {"annotations": {names.MIN_MEMBER: str(fields["min"])}}}
-            )
+        kind = KEEPERS.get(spec.kind, JOBS)
+        if "size" in fields and spec.kind != "Pods":
+            size = fields["size"]
+            body = {"parallelism": size, "completions": size} if kind is JOBS else {"replicas": size}
+            await self.hands.patch(kind, spec.namespace, spec.name, {"spec": body})
+        if "min" in fields and spec.kind != "Pods":
+            note = {"metadata": {"annotations": {names.MIN_MEMBER: str(fields["min"])}}}
+            await self.hands.patch(kind, spec.namespace, spec.name, note)
         if "gates" in fields:
             for pod in await self._pods(spec.name):
                 gates = [{"name": gate, "$patch": "delete"} for gate in spec.gates if gate not in fields["gates"]]
@@ -399,8 +412,16 @@ class WiredTier:
         spec = self._gangs[name]
         for pod in await self._pods(name):
             meta = pod["metadata"]
-            index = (meta.get("annotations") or {}).get(names.COMPLETION_INDEX) or meta["name"].rpartition("-")[2]
-            role = (meta.get("labels") or {}).get(names.ROLE_LABEL, "")
+            role, index = _seat(meta)
             wanted = not step.with_ or (role, index) == (step.with_.get("role", ""), str(step.with_["member"]))
             if wanted and pod["status"].get("phase") == "Running":
                 await self.hands.end(spec.namespace, meta["name"], failed=step.do == "fail")
+
+
+def _seat(meta: Json) -> tuple[str, str]:
+    """Role and number of a pod, as a step names it."""
+    labels = meta.get("labels") or {}
+    if worker := labels.get(names.WORKER_INDEX):
+        return ("leader", "0") if worker == "0" else ("worker", str(int(worker) - 1))
+    index = (meta.get("annotations") or {}).get(names.COMPLETION_INDEX) or meta["name"].rpartition("-")[2]
+    return labels.get(names.ROLE_LABEL, ""), index

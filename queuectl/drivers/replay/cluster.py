@@ -11,6 +11,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from queuectl.contract.seats import LEADER
 from queuectl.drivers.replay.agenda import Agenda, Turn
 from queuectl.drivers.replay.binding import Ledger
 from queuectl.drivers.replay.life import (
@@ -67,7 +68,9 @@ class Cluster:
         self._tell(NodeSeen(node))
         if node.ready:
             for uid in [uid for uid in self._on.get(node.name, ()) if self._home[uid].pods[uid].leaving]:
-                self._remove_pod(self._home[uid], uid)
+                life = self._home[uid]
+                self._remove_pod(life, uid)
+                self._replace_later(life)
             for life, uid in self._unheard.pop(node.name, ()):
                 self._agenda.after(0, partial(self._ran, life, [uid]), Turn.COMPLETION)
 
@@ -108,7 +111,8 @@ class Cluster:
             life = self._home[uid]
             if not life.pods[uid].leaving:
                 self._set(life, replace(life.pods[uid], leaving=True))
-                self._leave_seat(life, uid)
+                if life.submission.owner not in (Owner.STATEFUL_SET, Owner.LWS):  # these wait until it is really gone
+                    self._leave_seat(life, uid)
                 self._replace_later(life)
 
     # ---- gangs
@@ -127,7 +131,9 @@ class Cluster:
     def found_running(self, submission: Submission, nodes: list[str], *, recorded: bool) -> Life:
         """A gang that runs already: seat by seat on these nodes, with our record of round 1 or without any."""
         life = self.create(submission)
-        self.make_pods(life)
+        for part in submission.parts:
+            for index in range(part.size):
+                self._make_pod(life, part, (part.role, index))
         if recorded:
             places = tuple(Place(slot, node) for slot, node in enumerate(nodes) if slot in core(submission))
             self.change(life, record=Record(1, places, self._agenda.now), round=1)
@@ -164,9 +170,9 @@ class Cluster:
 
     def delete(self, life: Life) -> None:
         """The gang and everything of it is deleted."""
+        self.gangs.pop(life.gang.uid, None)
         for uid in list(life.pods):
             self._remove_pod(life, uid)
-        self.gangs.pop(life.gang.uid, None)
         self._tell(GangGone(life.gang.uid))
 
     def finish(self, life: Life, *, failed: bool = False) -> None:
@@ -186,7 +192,7 @@ class Cluster:
     # ---- pods
 
     def make_pods(self, life: Life) -> None:
-        """The owner makes the pods that are missing: each index once, and again when its pod is lost."""
+        """The owner makes the pods that are missing: each index once, and again when its pod is lost; in its order."""
         if life.suspended or life.gang.finished or self.gangs.get(life.gang.uid) is not life:
             return
         if life.retry_at > self._agenda.now:
@@ -195,7 +201,7 @@ class Cluster:
         for part in life.submission.parts:
             for index in range(part.size):
                 seat = (part.role, index)
-                if seat not in life.seats and seat not in life.done:
+                if seat not in life.seats and seat not in life.done and self._turn(life, seat):
                     self._make_pod(life, part, seat)
 
     def end_pod(self, life: Life, seat: Seat, *, failed: bool) -> str:
@@ -204,6 +210,8 @@ class Cluster:
         if uid is None or life.pods[uid].stage is not Stage.RUNNING:
             return "that member does not run"
         self._end_pod(life, uid, Stage.FAILED if failed else Stage.SUCCEEDED)
+        if life.submission.owner.keeps and life.submission.owner is not Owner.REPLICA_SET:
+            self._remove_pod(life, uid)  # to be made again under its name
         if failed and life.submission.owner is Owner.JOB:
             life.retry_at = self._agenda.now + min(FAILURE_BACKOFF << life.failures, FAILURE_BACKOFF_LIMIT)
             life.failures += 1
@@ -234,6 +242,25 @@ class Cluster:
             else:
                 self._remove_pod(life, uid)
         self._check_empty(life)
+
+    def evict(self, life: Life, then: Callable[[], None]) -> None:
+        """Every pod that was released is told to go; ``then`` once the last one has. Who makes them again does so at once."""
+        life.emptied = then
+        for uid in life.live():
+            if (pod := life.pods.get(uid)) is not None and pod.stage is not Stage.GATED:
+                self._take(life, uid)
+        self._check_empty(life)
+
+    def _take(self, life: Life, uid: str) -> None:
+        """Delete a pod: at once where it is on no node."""
+        if life.pods[uid].leaving:
+            return
+        if life.pods[uid].stage in HOLDING:
+            self._set(life, replace(life.pods[uid], leaving=True))
+            self._agenda.after(self._delays.stop, partial(self._stopped, life, uid), Turn.COMPLETION)
+        else:
+            self._remove_pod(life, uid)
+            self._replace_later(life)
 
     def resume(self, life: Life) -> None:
         """The owner makes its pods again."""
@@ -273,7 +300,7 @@ class Cluster:
                 shape=part.shape,
                 stage=Stage.GATED,
                 role=part.role,
-                rank=seat[1] if submission.owner is Owner.JOB else None,
+                rank=seat[1] if submission.owner.ranked else None,
                 foreign_gates=submission.gates,
                 created=self._agenda.now,
                 pinnable=part.pinnable,
@@ -317,6 +344,8 @@ class Cluster:
                 life.started_at = self._agenda.now
         if started and life.submission.run is not None:
             self._agenda.after(life.submission.run, partial(self._ran, life, started), Turn.COMPLETION)
+        if started and life.submission.owner in (Owner.STATEFUL_SET, Owner.LWS):
+            self._replace_later(life)  # those whose turn comes after these
 
     def _ran(self, life: Life, uids: list[str]) -> None:
         """These pods have done their work; of those on a silent node nobody knows before it is back."""
@@ -357,6 +386,9 @@ class Cluster:
         del life.seat_of[uid], self._home[uid]
         self._unbound.pop(uid, None)
         self._tell(MemberGone(uid))
+        if life.submission.owner is Owner.LWS and pod.role == LEADER and self.gangs.get(life.gang.uid) is life:
+            for worker in life.live():  # their StatefulSet was the leader's
+                self._take(life, worker)
         self._check_empty(life)
 
     def _free(self, pod: Member) -> None:
@@ -373,12 +405,29 @@ class Cluster:
         """A deleted pod has ended; where its node is silent, nobody will say so before it is back."""
         if uid in life.pods and self._heard(life.pods[uid]):
             self._remove_pod(life, uid)
+            self._replace_later(life)
 
     def _replace_later(self, life: Life) -> None:
-        if life.submission.owner is Owner.JOB and not life.suspended:
+        if life.submission.owner is not Owner.PODS and not life.suspended:
             self._agenda.after(self._delays.create, partial(self.make_pods, life))
 
+    def _turn(self, life: Life, seat: Seat) -> bool:
+        """Whether the owner makes this pod now: in a StatefulSet when all before it run, in an LWS when the leader does."""
+        role, index = seat
+        match life.submission.owner:
+            case Owner.STATEFUL_SET:
+                before = [life.pods.get(life.seats.get((role, one), "")) for one in range(index)]
+            case Owner.LWS if role != LEADER:
+                before = [life.pods.get(life.seats.get((LEADER, 0), ""))]
+            case Owner.LWS:
+                return not life.live()  # its workers of before are gone with their StatefulSet
+            case _:
+                return True
+        return all(one is not None and one.stage is Stage.RUNNING and not one.leaving for one in before)
+
     def _check_empty(self, life: Life) -> None:
-        if life.emptied is not None and not life.live():
+        """Nothing is left of what was suspended, or of what was evicted: behind our gate the next round begins already."""
+        held = [uid for uid in life.live() if life.suspended or life.pods[uid].stage is not Stage.GATED]
+        if life.emptied is not None and not held:
             then, life.emptied = life.emptied, None
             then()

@@ -9,6 +9,7 @@ import msgspec
 
 from queuectl.contract import pins, translate
 from queuectl.contract.foreign import Custom, Meta, PodSpec
+from queuectl.contract.seats import LEADER, WORKER
 from queuectl.contract.shapes import Shapes, vector
 from queuectl.contract.v1alpha1 import TopologyConstraint, TopologySpec
 from queuectl.drivers.replay import format as wire
@@ -77,6 +78,9 @@ def submission(spec: wire.Gang, shapes: Shapes) -> Submission:
         parts = tuple(
             _part(shapes, role.name, role.size, role.min, role.pod, role.spec, role.topology) for role in spec.roles
         )
+    elif spec.kind == Owner.LWS:
+        sizes = ((LEADER, 1), (WORKER, (spec.size or 1) - 1))
+        parts = tuple(_part(shapes, role, size, None, spec.pod, spec.spec, None) for role, size in sizes if size)
     else:
         parts = (_part(shapes, "", spec.size or 1, spec.min, spec.pod, spec.spec, None),)
     return Submission(
@@ -93,6 +97,7 @@ def submission(spec: wire.Gang, shapes: Shapes) -> Submission:
         suspended=spec.state == "Suspended",
         hold=spec.hold,
         best_effort=spec.best_effort,
+        preemptible=spec.kind == Owner.PODS and bool(spec.preemptible),
     )
 
 

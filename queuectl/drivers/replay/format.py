@@ -135,7 +135,7 @@ class Gang(Part):
     name: Name
     namespace: Name = "default"
     queue: Name
-    owner: Literal["Job", "Pods"] | None = None
+    owner: Literal["Job", "StatefulSet", "ReplicaSet", "LWS", "Pods"] | None = None
     size: Members | None = None
     min: Members | None = None
     pod: Amounts = Field(default_factory=dict)
@@ -146,7 +146,7 @@ class Gang(Part):
     gates: list[str] = Field(default_factory=list)
     best_effort: bool = False
     hold: bool = False
-    preemptible: bool = True
+    preemptible: bool | None = None
     state: Literal["Pending", "Running", "Suspended"] = "Pending"
     nodes: list[NodeName] = Field(default_factory=list)
     record: bool = True
@@ -161,17 +161,23 @@ class Gang(Part):
         Rule(None, ".size", "give either size or roles, not both and not neither",
              lambda self, _: (self.size is None) != (self.roles is None)),
         Rule(None, ".preemptible", "not yet: nothing is preempted, so nothing can be kept from it; leave it out",
-             lambda self, _: self.preemptible),
+             lambda self, _: self.preemptible is not False),
         Rule(None, ".min", "must not be above size; with roles, each role has its own",
              lambda self, _: self.min is None or (self.size is not None and self.min <= self.size)),
-        Rule(None, ".owner", "a Job makes pods of one kind: roles need owner: Pods",
-             lambda self, _: self.roles is None or self.owner != "Job"),
+        Rule(None, ".min", "an LWS starts as a whole: leave it out",
+             lambda self, _: self.min is None or self.owner != "LWS"),
+        Rule(None, ".owner", "makes pods by its own templates: roles need owner: Pods",
+             lambda self, _: self.roles is None or self.owner in (None, "Pods")),
+        Rule(None, ".run", "only a Job and Pods end by themselves: a StatefulSet, ReplicaSet or LWS makes each pod again",
+             lambda self, _: self.run is None or self.kind in ("Job", "Pods")),
+        Rule(None, ".record", "only a Job and Pods can run without our admission",
+             lambda self, _: self.record or self.kind in ("Job", "Pods")),
         Rule(None, ".pod", "with roles, each role has its own pod and spec",
              lambda self, _: self.roles is None or not (self.pod or self.spec)),
         Rule(None, ".roles", "names a role twice, or none of them has a min of 1 or more",
              lambda self, _: self.roles is None or (len({role.name for role in self.roles}) == len(self.roles)
                                                     and any(role.min != 0 for role in self.roles))),
-        Rule(None, ".state", "only a Job can be created suspended: owner: Pods has state Pending or Running",
+        Rule(None, ".state", "only a Job can be created suspended: other owners have state Pending or Running",
              lambda self, _: self.state != "Suspended" or self.kind == "Job"),
         Rule(None, ".nodes", "state Running needs the nodes where its pods run, and no other state has any",
              lambda self, _: bool(self.nodes) == (self.state == "Running")),

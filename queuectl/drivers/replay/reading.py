@@ -16,7 +16,7 @@ from queuectl.contract.schema import describe
 from queuectl.contract.shapes import Shapes, vector
 from queuectl.drivers.replay import compile as compiled
 from queuectl.drivers.replay import format as wire
-from queuectl.drivers.replay.submission import Submission
+from queuectl.drivers.replay.submission import Owner, Submission
 from queuectl.model.quantity import QuantityError
 from queuectl.model.resources import Amounts, amounts
 from queuectl.model.topology import Node
@@ -193,6 +193,8 @@ def _references(scenario: Scenario) -> Iterator[str]:
             yield f"steps[{number}].do: {step.do} is nothing for a {kind}; a {kind} knows {', '.join(_VERBS[kind])}"
         elif step.do in ("finish", "fail") and step.with_:
             yield from _member(f"steps[{number}].with", scenario.gangs.get(name), step.with_)
+        if kind == "gang" and name in scenario.gangs:
+            yield from _for_ever(f"steps[{number}]", scenario.gangs[name], step)
     gangs = {gang.name for gang in file.gangs}
     for number, one in enumerate(file.expect):
         for field in ("running", "admitted", "leaving", "finished", "waiting", "notes", "given_back", "nodes_of"):
@@ -210,6 +212,16 @@ def _running(path: str, scenario: Scenario, gang: wire.Gang) -> Iterator[str]:
     size = scenario.gangs[gang.name].size
     if len(gang.nodes) not in (1, size):
         yield f"{path}.nodes: has {len(gang.nodes)} names; write one node for all {size} pods, or one for each"
+
+
+def _for_ever(path: str, submission: Submission, step: wire.Step) -> Iterator[str]:
+    """What keeps its pods alive does not end, and one group of a set keeps its size."""
+    owner = submission.owner
+    if owner.keeps and (step.do == "finish" or (step.do == "fail" and not step.with_)):
+        what = f"{'an' if owner is Owner.LWS else 'a'} {owner}"
+        yield f"{path}.do: {step.do}: {what} makes its pods again; let one of them fail (with: member), or delete it"
+    if owner is Owner.LWS and step.do == "edit" and step.with_.keys() & {"size", "min"}:
+        yield f"{path}.with: a group of an LWS keeps its size and starts as a whole"
 
 
 def _member(path: str, submission: Submission | None, given: dict[str, Any]) -> Iterator[str]:

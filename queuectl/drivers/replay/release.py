@@ -15,7 +15,7 @@ from queuectl.drivers.replay.agenda import Agenda
 from queuectl.drivers.replay.cluster import Cluster
 from queuectl.drivers.replay.life import Delays, Life
 from queuectl.model.changes import Change, RecordSeen, WriteFailed
-from queuectl.model.gangs import Place, Record
+from queuectl.model.gangs import GiveBack, Place, Record
 from queuectl.model.plan import Action, Admit, AdmitExtra, Cause, Withdraw
 from queuectl.model.reasons import Misfit, Reason, TextEvidence
 
@@ -123,9 +123,14 @@ class Release:
         self._cluster.change(
             life, evicted=True, requeues=requeues, not_before=not_before, handled=gang.requested, blocked=blocked
         )
-        self._cluster.suspend(life, partial(self._returned, life))
+        take = self._cluster.suspend if gang.give_back is GiveBack.SUSPEND else self._cluster.evict
+        take(life, partial(self._returned, life))
 
     def _returned(self, life: Life) -> None:
-        """Nothing of it is left: back in its queue at its old place."""
+        """Nothing of it is left: back in its queue at its old place. Of a pod on its own there is nothing to come back."""
+        if life.submission.lone:
+            self._cluster.delete(life)
+            return
         self._cluster.change(life, record=None, evicted=False)
-        self._cluster.resume(life)
+        if life.suspended:
+            self._cluster.resume(life)
