@@ -72,6 +72,18 @@ def test_what_cannot_be_given_back_is_shown() -> None:
     assert story.decide(after=60) == Plan((), None)
 
 
+def test_a_pod_on_its_own_goes_where_that_is_accepted() -> None:
+    """It has no PodGroup and no owner, but may have said that it can be deleted."""
+    said = []
+    for give_back in (GiveBack.EVICT, GiveBack.NONE):
+        story = world(one := gang("g", 1, give_back=give_back, lone=True), pods(one))
+        story.obey(story.decide())
+        story.run("g", Stage.BOUND)
+        story.decide()
+        said.append(told(story.decide(after=900)))
+    assert said == [["withdraw g StartDeadline"], ["refuse g NotStarting NotRequeueable"]]
+
+
 def test_an_admission_ends_what_was_said() -> None:
     """No empty refusal beside it, or after it."""
     story = world(gang("first", 8))

@@ -113,7 +113,7 @@ def test_a_limit_lowered_later_does_not_hold_a_replacement_that_asks_the_same() 
 @pytest.mark.parametrize("lone", [False, True])
 def test_torn_but_nobody_takes_it_back(*, lone: bool) -> None:
     """No owner to ask: it is told, and the rest of the gang is served."""
-    one = gang("g", 2, each=shape(3), give_back=GiveBack.EVICT if lone else GiveBack.NONE, lone=lone)
+    one = gang("g", 2, each=shape(3), give_back=GiveBack.NONE, lone=lone)
     story = World(node("a", gpu=4), node("b", gpu=4), queue("q"), one)
     story.obey(story.decide())
     first, second = pods(one)

@@ -31,6 +31,17 @@ _JOB_FIELDS = (
     "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished", "template",
     "podFailurePolicy", "successPolicy", "maxFailedIndexes",
 )  # fmt: skip
+_JOB_SET_FIELDS = (
+    "replicatedJobs", "network", "successPolicy", "failurePolicy", "startupPolicy", "coordinator", "managedBy",
+    "ttlSecondsAfterFinished",
+)  # fmt: skip
+_OURS = {"pods": _POD_FIELDS, "jobs": _JOB_FIELDS, "jobsets": _JOB_SET_FIELDS}
+_SERVICES = ("deployments", "statefulsets")
+_RECORDS = {
+    "pods": "queuectl-records",
+    "jobs.batch": "queuectl-records-jobs",
+    "jobsets.jobset.x-k8s.io": "queuectl-records-jobsets",
+}
 _WHO = "only who may 'release' podgroups.queuectl.io in this namespace"
 
 
@@ -57,6 +68,9 @@ class Admission:
                 new = self._new_pod(new)
             elif plural == "jobs" and main:
                 new = self._new_job(new)
+        if plural in _SERVICES and main:
+            new = _copied(new)
+            _agree(request, old, new)
         if main and request.user not in self.releasers:
             self._guard(request, old, new)
         if old is not None and request.user == USER:
@@ -94,18 +108,13 @@ class Admission:
         return pod
 
     def _new_job(self, job: Json) -> Json:
-        if queue := self._default(job):
+        if (queue := self._default(job)) and _plain(job["spec"]["template"]):
             job = _labelled(job, queue)
-        labels, template = _labels(job), job["spec"]["template"]
-        inner = _labels({"metadata": template.get("metadata") or {}})
-        queue = labels.get(names.QUEUE_LABEL, "")
-        if not queue or labels.get(names.UNMANAGED_LABEL) == "true" or inner.get(names.UNMANAGED_LABEL) == "true":
-            return job
-        if inner.get(names.QUEUE_LABEL, queue) != queue:
+        job = _copied(job)
+        if _disagrees(job):
             text = f"the pod template's label {names.QUEUE_LABEL} must be the Job's own, or be left out"
             raise _denied(job, "jobs.batch", "queuectl-jobs", text)
-        meta = {**(template.get("metadata") or {}), "labels": {**inner, names.QUEUE_LABEL: queue}}
-        return {**job, "spec": {**job["spec"], "template": {**template, "metadata": meta}}}
+        return job
 
     # ---- what nobody else may do
 
@@ -122,7 +131,9 @@ class Admission:
             if held is not None and moved and not request.user.startswith(CONTROLLERS):
                 text = f"it carries the annotation {names.OPERATOR_HOLD}: {_WHO} changes its owners"
                 raise _denied(new, what, "queuectl-operator-hold", text)
-        if plural not in ("pods", "jobs"):
+        if plural in ("statefulsets", "replicasets") and old is not None:
+            _same_template(new, what, old)
+        if plural not in ("pods", "jobs", "jobsets"):
             return
         if old is not None and plural == "pods" and names.GATE in gates(old) and names.GATE not in gates(new):
             raise _denied(new, what, "queuectl-release", f"{_WHO} removes the gate {names.GATE}")
@@ -136,14 +147,14 @@ class Admission:
         self, body: Json, what: str, whose: str, old: Json | None, new: Json, notes: tuple[str, ...]
     ) -> None:
         """Our labels stay as they were created, our annotations as the controller wrote them."""
-        for label in _LABELS if old is not None else ():
+        for label in _LABELS if old is not None and not what.startswith("jobsets") else ():
             if _labels(old or {}).get(label, "") != _labels(new).get(label, ""):
                 text = f"the {whose}label {label} cannot change; delete and create again"
                 raise _denied(body, what, "queuectl-jobs" if whose else "queuectl-labels", text)
         for note in notes:
             if _annotations(new).get(note) != _annotations(old or {}).get(note):
                 text = f"the {whose}annotation {note} is the controller's own; leave it as it is, and out of what you create"
-                raise _denied(body, what, "queuectl-records" + ("" if what == "pods" else "-jobs"), text)
+                raise _denied(body, what, _RECORDS[what], text)
 
     def _deleted(self, request: Request, old: Json) -> None:
         if request.user in self.releasers or request.user.startswith(CONTROLLERS):
@@ -159,7 +170,7 @@ class Admission:
     def _fenced(self, request: Request, new: Json) -> None:
         """Refuse our own account's write when a later leader has begun. Without a Lease there is nothing to compare."""
         status = request.subresource == "status" and request.kind.plural in ("queues", "podgroups")
-        main = request.kind.plural in ("pods", "jobs") and not request.subresource
+        main = request.kind.plural in _OURS and not request.subresource
         least = self._least()
         if least is None or not (status or main):
             return
@@ -179,7 +190,7 @@ class Admission:
 def _own(request: Request, old: Json, new: Json) -> None:
     """Our own account pins, releases, suspends and resumes; all else on other people's objects stays as it is."""
     plural, before, after = request.kind.plural, old["metadata"], new["metadata"]
-    if plural not in ("pods", "jobs"):
+    if plural not in _OURS:
         return
     policy, what = f"queuectl-own-writes-{plural}", _resource(request)
     for part, ours, text in (
@@ -191,10 +202,9 @@ def _own(request: Request, old: Json, new: Json) -> None:
             raise _denied(new, what, policy, text)
     if any(before.get(part) != after.get(part) for part in ("finalizers", "ownerReferences")):
         raise _denied(new, what, policy, "the controller changes neither finalizers nor owners")
-    fields = _POD_FIELDS if plural == "pods" else _JOB_FIELDS
-    changed = any(old["spec"].get(field) != new["spec"].get(field) for field in fields)
-    if plural == "jobs" and changed:
-        raise _denied(new, what, policy, "the controller only suspends and resumes Jobs")
+    changed = any(old["spec"].get(field) != new["spec"].get(field) for field in _OURS[plural])
+    if plural != "pods" and changed:
+        raise _denied(new, what, policy, f"the controller only suspends and resumes {request.kind.kind}s")
     if plural == "pods":
         if not set(gates(old)) - {names.GATE} <= set(gates(new)):
             raise _denied(new, what, policy, "the controller removes no scheduling gate but its own")
@@ -218,6 +228,46 @@ def _apart(status: Json) -> tuple[Json, dict[str, Json]]:
     """A pod's status without its conditions, and these by type, but for ours."""
     conditions = {one["type"]: one for one in status.get("conditions") or () if one["type"] != names.WAITING}
     return {name: value for name, value in status.items() if name != "conditions"}, conditions
+
+
+def _copied(owner: Json) -> Json:
+    """An owner whose template says nothing of a queue brings it its own."""
+    labels, template = _labels(owner), owner["spec"]["template"]
+    queue = labels.get(names.QUEUE_LABEL, "")
+    if not queue or labels.get(names.UNMANAGED_LABEL) == "true" or not _plain(template):
+        return owner
+    return {**owner, "spec": {**owner["spec"], "template": _labelled({"metadata": {}, **template}, queue)}}
+
+
+def _plain(template: Json) -> bool:
+    labels = _labels(template)
+    return not labels.get(names.QUEUE_LABEL) and labels.get(names.UNMANAGED_LABEL) != "true"
+
+
+def _disagrees(owner: Json) -> bool:
+    """Whether the owner has a queue and its template's pods would come into another, or into none."""
+    queue, inner = _labels(owner).get(names.QUEUE_LABEL, ""), _labels(owner["spec"]["template"])
+    return bool(queue) and inner.get(names.UNMANAGED_LABEL) != "true" and inner.get(names.QUEUE_LABEL, "") != queue
+
+
+def _agree(request: Request, old: Json | None, new: Json) -> None:
+    """A service and its template name one queue. One that is older than this rule may stay as it is."""
+
+    def named(owner: Json) -> tuple[str, ...]:
+        return tuple(_labels(one).get(names.QUEUE_LABEL, "") for one in (owner, owner["spec"]["template"]))
+
+    if _disagrees(new) and (old is None or named(old) != named(new)):
+        text = f"the pod template's label {names.QUEUE_LABEL} must be the owner's own, or be left out"
+        raise _denied(new, _resource(request), "queuectl-services", text)
+
+
+def _same_template(new: Json, what: str, old: Json) -> None:
+    """Our labels in the template of a set that has a queue: its PodGroup stays, and with it the queue."""
+    before, after = _labels(old["spec"]["template"]), _labels(new["spec"]["template"])
+    for label in _LABELS if before.get(names.QUEUE_LABEL) else ():
+        if before.get(label, "") != after.get(label, ""):
+            text = f"the pod template's label {label} cannot change; delete and create again"
+            raise _denied(new, what, "queuectl-services", text)
 
 
 def _preferred(pod: Json) -> Any:
