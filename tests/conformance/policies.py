@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from queuectl.contract import names
-from queuectl.contract.foreign import JOBS, LEASES, POD_GROUPS, PODS, QUEUES
+from queuectl.contract.foreign import (
+    JOB_SETS,
+    JOBS,
+    LEASES,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Kind,
+    ReplicaSet,
+)
 from queuectl.contract.home import LEASE, NAMESPACE
 from tests.conformance.cases import FOREIGN, NOBODY, Case, Facts, gates, on, release
 from tests.conformance.living import pods
-from tests.conformance.tiers import OURS, TENANT, Json, Tier
+from tests.conformance.tiers import OURS, TENANT, Answer, Json, Tier
+from tests.rig import crds
 from tests.rig.client import eventually
 from tests.rig.objects import gated_pod, pod_spec
 
 CASES: dict[str, Case] = {}
 QUEUED = {names.QUEUE_LABEL: "vision"}
+DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", ReplicaSet)  # we read none; its fields are a ReplicaSet's
 LATER = 1_000_000  # a fence that no Lease reaches
 
 
@@ -303,3 +316,95 @@ async def an_operators_hold(tier: Tier, namespace: str) -> Facts:
         "made": made.status, "tenant": tenants.status, "admin": admins.status, "lifted": lifted.status,
         "deleted": deleted.status, "gone": gone.status,
     }  # fmt: skip
+
+
+def web(labels: Json, template: Json) -> Json:
+    """A Deployment, StatefulSet or ReplicaSet without pods."""
+    inner = {"metadata": {"labels": {"app": "x", **template}}, "spec": pod_spec(restartPolicy="Always")}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "x"}}, "template": inner}
+    return {"metadata": {"name": "web", "labels": labels}, "spec": spec}
+
+
+def inside(labels: Json) -> Json:
+    """A patch of the template's labels."""
+    return {"spec": {"template": {"metadata": {"labels": labels}}}}
+
+
+def queue_inside(answer: Answer) -> Json:
+    """What an answer says of the queue in the template."""
+    labels = answer.body["spec"]["template"]["metadata"]["labels"] if answer.status < 300 else {}
+    return {"status": answer.status, "queue": labels.get(names.QUEUE_LABEL)}
+
+
+@case
+async def a_services_queue_is_its_templates(tier: Tier, namespace: str) -> Facts:
+    """Copied where it is missing, whenever it is written; refused where it contradicts. Only a Deployment may change it."""
+    tenant = tier.as_(TENANT)
+    facts: Facts = {}
+    other = {names.QUEUE_LABEL: "other"}
+    for kind in (DEPLOYMENTS, STATEFUL_SETS):
+        for name, body in {
+            "contradicts": web(QUEUED, other),
+            "unmanaged": web({names.UNMANAGED_LABEL: "true", **QUEUED}, {}),
+            "template unmanaged": web(QUEUED, {names.UNMANAGED_LABEL: "true"}),
+            "template alone": web({}, QUEUED),
+            "bare": web({}, {}),
+        }.items():
+            facts[f"{kind.kind}: {name}"] = queue_inside(await tenant.create(kind, namespace, body))
+            if name != "bare":
+                await tier.delete(kind, namespace, "web")
+        steps: dict[str, Json] = {
+            "is given one": {"metadata": {"labels": QUEUED}},
+            "loses it inside": inside({names.QUEUE_LABEL: None}),
+            "another inside": inside(other),
+            "another outside": {"metadata": {"labels": other}},
+            "another group": inside({names.POD_GROUP_LABEL: "x"}),
+            "both": {"metadata": {"labels": other}, **inside(other)},
+        }
+        for name, body in steps.items():
+            facts[f"{kind.kind}: {name}"] = queue_inside(await tenant.patch(kind, namespace, "web", body))
+        await tier.delete(kind, namespace, "web")
+    made = await tenant.create(REPLICA_SETS, namespace, web(QUEUED, {}))
+    facts["ReplicaSet: made"] = queue_inside(made)
+    await tier.delete(REPLICA_SETS, namespace, "web")
+    await tenant.create(REPLICA_SETS, namespace, web({}, QUEUED))
+    facts["ReplicaSet: another inside"] = (await tenant.patch(REPLICA_SETS, namespace, "web", inside(other))).status
+    facts["ReplicaSet: by an admin"] = (await tier.patch(REPLICA_SETS, namespace, "web", inside(other))).status
+    await tier.delete(REPLICA_SETS, namespace, "web")
+    return facts
+
+
+@case
+async def what_is_written_on_jobsets(tier: Tier, namespace: str) -> Facts:
+    """The controller's notes are its own; it suspends and resumes, and changes nothing else."""
+    tenant, ours, facts = tier.as_(TENANT), tier.as_(OURS), {}
+    async with tier.defined(crds.JOB_SETS):
+
+        async def allowed() -> bool:
+            return (await tenant.get(JOB_SETS, namespace, "absent")).status == 404
+
+        await eventually(allowed, what="the tenant's right to JobSets")
+        for name, notes in {"fence": {names.FENCE: "1"}, "suspension": {names.SUSPENSION: "x:1:resumed"}}.items():
+            body = {"metadata": {"name": name, "annotations": notes}, "spec": {"replicatedJobs": []}}
+            facts[f"new with {name}"] = (await tenant.create(JOB_SETS, namespace, body)).status
+        plain = {"metadata": {"name": "train", "labels": QUEUED}, "spec": {"suspend": True, "replicatedJobs": []}}
+        facts["plain"] = (await tenant.create(JOB_SETS, namespace, plain)).status
+        theirs: dict[str, Json] = {
+            "suspension": {"metadata": {"annotations": {names.SUSPENSION: "x:1:resumed"}}},
+            "own": {"metadata": {"annotations": {"example.com/x": "y"}, "labels": {names.QUEUE_LABEL: "other"}}},
+        }
+        for name, body in theirs.items():
+            facts[f"tenant: {name}"] = (await tenant.patch(JOB_SETS, namespace, "train", body, merge=True)).status
+        changes: dict[str, Json] = {
+            "resume": {"spec": {"suspend": False}},
+            "jobs": {"spec": {"replicatedJobs": [{"name": "a"}]}},
+            "label": {"metadata": {"labels": {"app": "x"}}},
+            "finalizer": {"metadata": {"finalizers": ["example.com/keep"]}},
+        }
+        for name, body in changes.items():
+            patch = merged(fenced(LATER, {}), body)
+            facts[f"ours: {name}"] = (
+                await ours.patch(JOB_SETS, namespace, "train", patch, merge=True, dry=True)
+            ).status
+        await tier.delete(JOB_SETS, namespace, "train")
+    return facts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from queuectl.drivers.embedded.cluster import EmbeddedCluster
 from queuectl.drivers.embedded.store import Store
 from queuectl.drivers.embedded.whole import World
 from tests.drivers.embedded_world import node
+from tests.rig import crds
 from tests.rig.client import MERGE, STRATEGIC, Api
 from tests.rig.kubelet import MakeNodes
 from tests.rig.nodes import NodeSpec
@@ -89,6 +91,10 @@ class Tier(Protocol):
 
     async def nodes(self, *names: str, gpus: int) -> None:
         """Nodes with kubelets."""
+        ...
+
+    def defined(self, definition: Json) -> AbstractAsyncContextManager[None]:
+        """A custom resource is served as long as the block."""
         ...
 
 
@@ -188,6 +194,9 @@ class Real:
         assert self.fake_nodes is not None
         await self.fake_nodes([NodeSpec(name=name, gpus=gpus) for name in names])
 
+    def defined(self, definition: Json) -> AbstractAsyncContextManager[None]:
+        return crds.installed(self.api, definition)
+
 
 class InMemory:
     """On a Store."""
@@ -276,3 +285,6 @@ class InMemory:
     async def nodes(self, *names: str, gpus: int) -> None:
         for name in names:
             self.store.create(NODES, "", node(name, gpus), self.user)
+
+    def defined(self, definition: Json) -> AbstractAsyncContextManager[None]:
+        return nullcontext()

@@ -30,9 +30,10 @@ from tests.contract.support import (
     service,
     stale,
 )
+from tests.rig import crds
 from tests.rig.client import MERGE, STRATEGIC, Api, ApiError
 from tests.rig.controlplane import ControlPlane
-from tests.rig.objects import condition, paths
+from tests.rig.objects import paths
 
 pytestmark = pytest.mark.rig
 
@@ -187,30 +188,12 @@ async def test_our_account_writes_no_sets(ours: Api, tenant: Api, namespace: str
 
 @pytest.fixture
 async def job_set(admin: Api, namespace: str) -> AsyncIterator[str]:
-    """Path of a JobSet. Its definition here holds any fields, and is gone after the test."""
-    root = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    name, version = "jobsets.jobset.x-k8s.io", {"name": "v1alpha2", "served": True, "storage": True}
-    spec = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = {"type": "object", "properties": {"spec": spec, "status": spec}}
-    names = {"plural": "jobsets", "singular": "jobset", "kind": "JobSet", "listKind": "JobSetList"}
-    annotations = {"api-approved.kubernetes.io": "unapproved, a test's stand-in"}
-    body = {
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {
-            "group": "jobset.x-k8s.io",
-            "names": names,
-            "scope": "Namespaced",
-            "versions": [{**version, "schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}}}],
-        },
-    }
-    await admin.create(root, body)
-    await admin.wait(f"{root}/{name}", lambda made: condition(made, "Established") == "True")
-    path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets"
-    one = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "train"}}
-    await admin.create(path, {**one, "spec": {"suspend": True, "replicatedJobs": [{"name": "a"}]}})
-    yield f"{path}/train"
-    await admin.delete(f"{root}/{name}")
-    await admin.wait_gone(f"{root}/{name}")
+    """Path of a JobSet. Its definition is gone after the test."""
+    async with crds.installed(admin, crds.JOB_SETS):
+        path = crds.collection(crds.JOB_SETS, namespace)
+        one = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "train"}}
+        await admin.create(path, {**one, "spec": {"suspend": True, "replicatedJobs": [{"name": "a"}]}})
+        yield f"{path}/train"
 
 
 async def test_our_account_suspends_and_resumes_jobsets_only(ours: Api, job_set: str, lease: str) -> None:

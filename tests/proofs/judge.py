@@ -15,6 +15,10 @@ from tests.rig.audit import Event, bindings, gate_removals, in_order
 
 RECORD = "queuectl.io/admission"
 POD_GROUP_LABEL = "queuectl.io/pod-group"
+JOB_SET, REPLICATED_JOB = (f"jobset.sigs.k8s.io/{name}" for name in ("jobset-name", "replicatedjob-name"))
+SET_NAME, GROUP_INDEX, WORKER_INDEX = (
+    f"leaderworkerset.sigs.k8s.io/{name}" for name in ("name", "group-index", "worker-index")
+)
 GPU = "nvidia.com/gpu"
 
 
@@ -46,7 +50,8 @@ def judge(events: Iterable[Event], namespace: str, account: str, gpus: Mapping[s
     """Judge one namespace. ``account`` may remove gates; ``gpus`` is each node's allocatable.
 
     A gate may go when the latest stored status of the pod's PodGroup (by label or owner) holds, in the current round, a slot on
-    the node that the pod is pinned to; or when the same write leaves on the pod its own record for that node.
+    the node that the pod is pinned to; or when the same write leaves on the pod its own record for that node. The pods of JobSets
+    and LeaderWorkerSets say by labels whose they are.
 
     A writer that is killed leaves requests that the API server may have committed without an answer to log (504, no
     object). Such a release is the account's; such a record counts from then on if a later version of the PodGroup shows it.
@@ -60,18 +65,18 @@ def judge(events: Iterable[Event], namespace: str, account: str, gpus: Mapping[s
     ]
     released_unanswered = {e.name for e in unanswered if e.what == "pods" and not e.dry_run}
     shown = _shown(seen)
-    owner_of_group: dict[str, str] = {}  # PodGroup UID → UID of its owner
-    admissions: dict[str, dict[str, Any]] = {}  # owner or PodGroup UID → admission
+    homes: dict[str, str] = {}  # what a pod knows its PodGroup by → the PodGroup's UID
+    roles: dict[str, list[Any]] = {}  # PodGroup UID → its roles
+    admissions: dict[str, dict[str, Any]] = {}  # PodGroup UID → admission
     holding: dict[str, tuple[str, int]] = {}
     used: dict[str, int] = defaultdict(int)
     for event in seen:
         obj, resource = event.response_object, event.object_ref.resource
         if resource == "podgroups" and obj.get("kind") == "PodGroup":
             uid = obj["metadata"]["uid"]
-            for reference in obj["metadata"].get("ownerReferences") or ():
-                owner_of_group[uid] = reference["uid"]
-            admissions[owner_of_group.get(uid, uid)] = (obj.get("status") or {}).get("admission") or {}
-            admissions[f"name {obj['metadata']['name']}"] = admissions[owner_of_group.get(uid, uid)]
+            homes |= dict.fromkeys(_known_as(obj["metadata"]), uid)
+            roles[uid] = obj["spec"].get("roles") or []
+            admissions[uid] = (obj.get("status") or {}).get("admission") or {}
         if resource != "pods" or obj.get("kind") != "Pod":
             continue
         removal = removed.get((event.audit_id, event.uid))
@@ -83,10 +88,12 @@ def judge(events: Iterable[Event], namespace: str, account: str, gpus: Mapping[s
             for late in unanswered:
                 admission = _admission(late)
                 if admission and late.request_received_timestamp < event.request_received_timestamp:
-                    owner, fact = shown.get(late.name, ("", []))
+                    group, fact = shown.get(late.name, ("", []))
                     if admission["decidedAt"] in fact:
-                        known[owner] = admission
-            if not _recorded(obj, admissions) and not _recorded(obj, known):
+                        known[group] = admission
+            home = next((homes[key] for key in _looks_for(obj) if key in homes), "")
+            slots = _slots(obj, roles.get(home, []))
+            if not any(_recorded(obj, one.get(home), slots) for one in (admissions, known)):
                 verdict.before_record.append(removal.name)
         _hold(obj, event, holding, used)
         for node, amount in used.items():
@@ -96,16 +103,50 @@ def judge(events: Iterable[Event], namespace: str, account: str, gpus: Mapping[s
 
 
 def _shown(seen: Iterable[Event]) -> dict[str, tuple[str, list[str]]]:
-    """PodGroup name → UID of its owner (or its own), and the times of decision of all admissions that it ever showed."""
+    """PodGroup name → its UID, and the times of decision of all admissions that it ever showed."""
     shown: dict[str, tuple[str, list[str]]] = {}
     for event in seen:
         obj = event.response_object
         if event.object_ref.resource == "podgroups" and obj.get("kind") == "PodGroup":
-            references = obj["metadata"].get("ownerReferences") or ()
-            owner = references[0]["uid"] if references else obj["metadata"]["uid"]
             admission = (obj.get("status") or {}).get("admission") or {}
-            shown.setdefault(event.name, (owner, []))[1].append(str(admission.get("decidedAt")))
+            shown.setdefault(event.name, (obj["metadata"]["uid"], []))[1].append(str(admission.get("decidedAt")))
     return shown
+
+
+def _known_as(meta: Mapping[str, Any]) -> list[str]:
+    """By what pods know a PodGroup: its name, or its owner; of one group of a set, the number in its name too."""
+    owners = meta.get("ownerReferences") or ()
+    found = [f"name {meta['name']}", *(one["uid"] for one in owners)]
+    found += [f"{one['kind']} {one['name']}" for one in owners]
+    number = ["", *meta["name"].rsplit("-", 2)][-2]
+    return found + [f"{one['kind']} {one['name']} {number}" for one in owners]
+
+
+def _looks_for(pod: Mapping[str, Any]) -> list[str]:
+    """The same from the pod's side."""
+    meta, labels = pod["metadata"], pod["metadata"].get("labels") or {}
+    if POD_GROUP_LABEL in labels:
+        return [f"name {labels[POD_GROUP_LABEL]}"]
+    if JOB_SET in labels:
+        return [f"JobSet {labels[JOB_SET]}"]
+    if SET_NAME in labels:
+        return [f"LeaderWorkerSet {labels[SET_NAME]} {labels[GROUP_INDEX]}"]
+    return [one["uid"] for one in meta.get("ownerReferences") or ()]
+
+
+def _slots(pod: Mapping[str, Any], roles: list[Any]) -> set[int] | None:
+    """The slots that a pod may take: that of its number, or any of its role's; None for any of the gang's."""
+    labels, annotations = pod["metadata"].get("labels") or {}, pod["metadata"].get("annotations") or {}
+    if SET_NAME in labels:
+        return {int(labels[WORKER_INDEX])}  # the leader's role comes first, and has one slot
+    if JOB_SET in labels:
+        first = 0
+        for role in roles:
+            if role["name"] == labels[REPLICATED_JOB]:
+                return set(range(first, first + role["maxMember"]))
+            first += role["maxMember"]
+    rank = annotations.get("batch.kubernetes.io/job-completion-index")
+    return None if rank is None else {int(rank)}
 
 
 def _admission(event: Event) -> dict[str, Any]:
@@ -126,21 +167,16 @@ def pinned(pod: Mapping[str, Any]) -> str:
     return ""
 
 
-def _recorded(pod: Mapping[str, Any], admissions: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether a pod's place was recorded: in its gang's admission, at its rank; or on itself, in its gang's round."""
-    node, meta = pinned(pod), pod["metadata"]
-    annotations, named = meta.get("annotations") or {}, (meta.get("labels") or {}).get(POD_GROUP_LABEL)
-    keys = [f"name {named}"] if named else [r["uid"] for r in meta.get("ownerReferences") or ()]
-    found = [admissions[key] for key in keys if key in admissions]
+def _recorded(pod: Mapping[str, Any], admission: Mapping[str, Any] | None, slots: set[int] | None) -> bool:
+    """Whether a pod's place was recorded: in its gang's admission, at one of its slots; or on itself, in its gang's round."""
+    node, annotations = pinned(pod), pod["metadata"].get("annotations") or {}
     if RECORD in annotations:
         own = json.loads(annotations[RECORD])
         # A group of one has no PodGroup; a gang that ran before we knew of it has no admission, which is round 0.
-        return own["node"] == node and all(own["round"] == admission.get("round", 0) for admission in found)
-    rank = annotations.get("batch.kubernetes.io/job-completion-index")
+        return own["node"] == node and (admission is None or own["round"] == admission.get("round", 0))
     return any(
-        assignment["node"] == node and (rank is None or int(rank) in parse_slots(assignment["slots"]))
-        for admission in found
-        for assignment in admission.get("assignments") or ()
+        assignment["node"] == node and (slots is None or not slots.isdisjoint(parse_slots(assignment["slots"])))
+        for assignment in (admission or {}).get("assignments") or ()
     )
 
 
