@@ -19,6 +19,7 @@ from queuectl.contract.admission import (
     POD_STATUS,
     REPLICA_SET,
     STATEFUL_SET,
+    WORKER_SET,
     Json,
     gated,
     label,
@@ -57,6 +58,8 @@ SUMMARY = {
     "queuectl-jobs": "refuses a Job whose pod template names another queue, and changes of our labels in the template",
     "queuectl-services": "refuses a Deployment or StatefulSet whose pod template names another queue, and changes of our"
     " labels in the templates of StatefulSets and ReplicaSets that have a queue",
+    "queuectl-jobsets": "refuses a new JobSet with a queue label unless every Job template of it has the same",
+    "queuectl-workersets": "the same for LeaderWorkerSets and their pod templates",
     "queuectl-records": "refuses to set or change the controller's own annotations on pods, unless one may `release`",
     "queuectl-records-jobs": "the same for Jobs and their pod templates",
     "queuectl-records-jobsets": "the same for JobSets",
@@ -157,6 +160,7 @@ def guarding() -> list[Json]:
     """What nobody may do to managed pods and their owners, except whoever holds the virtual verb ``release``."""
     labels = (QUEUE_LABEL, POD_GROUP_LABEL, ROLE_LABEL, UNMANAGED_LABEL)
     template, old_template = "object.spec.template.?metadata", "oldObject.spec.template.?metadata"
+    groups = "object.spec.?leaderWorkerTemplate"
     who = f"only who may 'release' podgroups.{GROUP} in this namespace"
     return [
         *validating_policy(
@@ -262,6 +266,43 @@ def guarding() -> list[Json]:
                     )
                     for name in labels
                 ),
+            ],
+        ),
+        # Its own label alone would mean nothing to its pods: they would start past every queue.
+        *validating_policy(
+            "queuectl-jobsets",
+            [rule(JOB_SET, "CREATE")],
+            [_MANAGED],
+            [
+                (
+                    (
+                        "object.spec.?replicatedJobs.orValue([]).all(j,"
+                        f" {label('j.?template.?metadata', QUEUE_LABEL)} == {label('object.metadata', QUEUE_LABEL)})"
+                    ),
+                    (
+                        f"its label {QUEUE_LABEL} belongs on every spec.replicatedJobs[].template.metadata too: from there it"
+                        " comes to the pods"
+                    ),
+                )
+            ],
+        ),
+        *validating_policy(
+            "queuectl-workersets",
+            [rule(WORKER_SET, "CREATE")],
+            [_MANAGED],
+            [
+                (
+                    (
+                        f"{label(f'{groups}.?workerTemplate.?metadata', QUEUE_LABEL)} == {label('object.metadata', QUEUE_LABEL)}"
+                        f" && (!{groups}.?leaderTemplate.hasValue()"
+                        f" || {label(f'{groups}.?leaderTemplate.?metadata', QUEUE_LABEL)}"
+                        f" == {label('object.metadata', QUEUE_LABEL)})"
+                    ),
+                    (
+                        f"its label {QUEUE_LABEL} belongs on workerTemplate.metadata (and leaderTemplate.metadata, where there is"
+                        " one) in spec.leaderWorkerTemplate too: from there it comes to the pods"
+                    ),
+                )
             ],
         ),
         # A record that somebody else wrote would charge nodes, or have a Job suspended. (A status can bring annotations

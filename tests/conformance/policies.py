@@ -6,6 +6,7 @@ from queuectl.contract import names
 from queuectl.contract.foreign import (
     JOB_SETS,
     JOBS,
+    LEADER_WORKER_SETS,
     LEASES,
     POD_GROUPS,
     PODS,
@@ -407,4 +408,37 @@ async def what_is_written_on_jobsets(tier: Tier, namespace: str) -> Facts:
                 await ours.patch(JOB_SETS, namespace, "train", patch, merge=True, dry=True)
             ).status
         await tier.delete(JOB_SETS, namespace, "train")
+    return facts
+
+
+@case
+async def a_queue_label_stands_on_every_template(tier: Tier, namespace: str) -> Facts:
+    """Of what makes pods by several; on the object alone it would mean nothing."""
+    ours, other = {"metadata": {"labels": QUEUED}}, {"metadata": {"labels": {names.QUEUE_LABEL: "other"}}}
+    job_templates: dict[str, list[Json]] = {
+        "all": [ours, ours], "one": [ours, {}], "none": [{}], "another": [other, ours], "empty": [],
+    }  # fmt: skip
+    bodies: dict[Kind, dict[str, Json]] = {
+        JOB_SETS: {
+            name: {"replicatedJobs": [{"name": str(i), "template": one} for i, one in enumerate(found)]}
+            for name, found in job_templates.items()
+        },
+        LEADER_WORKER_SETS: {
+            name: {"leaderWorkerTemplate": template}
+            for name, template in {
+                "worker": {"workerTemplate": ours}, "none": {"workerTemplate": {}},
+                "both": {"workerTemplate": ours, "leaderTemplate": ours},
+                "one": {"workerTemplate": ours, "leaderTemplate": {}},
+                "another": {"workerTemplate": ours, "leaderTemplate": other},
+            }.items()
+        },
+    }  # fmt: skip
+    facts = {}
+    for kind, definition in ((JOB_SETS, crds.JOB_SETS), (LEADER_WORKER_SETS, crds.LEADER_WORKER_SETS)):
+        async with tier.defined(definition):
+            for name, spec in bodies[kind].items():
+                body = {"metadata": {"name": name, "labels": QUEUED}, "spec": spec}
+                facts[f"{kind.kind}: {name}"] = (await tier.create(kind, namespace, body)).status
+            bare = {"metadata": {"name": "bare"}, "spec": bodies[kind]["none"]}
+            facts[f"{kind.kind}: without a queue"] = (await tier.create(kind, namespace, bare)).status
     return facts

@@ -6,6 +6,7 @@ holds them to it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from queuectl.contract import names
@@ -68,6 +69,8 @@ class Admission:
                 new = self._new_pod(new)
             elif plural == "jobs" and main:
                 new = self._new_job(new)
+            elif plural in _TEMPLATES and main:
+                _labelled_inside(request, new)
         if plural in _SERVICES and main:
             new = _copied(new)
             _agree(request, old, new)
@@ -259,6 +262,38 @@ def _agree(request: Request, old: Json | None, new: Json) -> None:
     if _disagrees(new) and (old is None or named(old) != named(new)):
         text = f"the pod template's label {names.QUEUE_LABEL} must be the owner's own, or be left out"
         raise _denied(new, _resource(request), "queuectl-services", text)
+
+
+def _labelled_inside(request: Request, new: Json) -> None:
+    """What makes pods by several templates, and has a queue, says so in each of them."""
+    queue, (policy, templates, text) = _labels(new).get(names.QUEUE_LABEL, ""), _TEMPLATES[request.kind.plural]
+    if not queue or _labels(new).get(names.UNMANAGED_LABEL) == "true":
+        return
+    if any(_labels(template).get(names.QUEUE_LABEL, "") != queue for template in templates(new["spec"])):
+        raise _denied(new, _resource(request), policy, f"its label {names.QUEUE_LABEL} belongs on {text}")
+
+
+def _group_templates(spec: Json) -> list[Json]:
+    group = spec.get("leaderWorkerTemplate") or {}
+    leader = group.get("leaderTemplate")
+    return [group.get("workerTemplate") or {}, *([leader] if leader is not None else [])]
+
+
+_TEMPLATES: dict[str, tuple[str, Callable[[Json], list[Json]], str]] = {
+    "jobsets": (
+        "queuectl-jobsets",
+        lambda spec: [one.get("template") or {} for one in spec.get("replicatedJobs") or ()],
+        "every spec.replicatedJobs[].template.metadata too: from there it comes to the pods",
+    ),
+    "leaderworkersets": (
+        "queuectl-workersets",
+        _group_templates,
+        (
+            "workerTemplate.metadata (and leaderTemplate.metadata, where there is one) in spec.leaderWorkerTemplate too:"
+            " from there it comes to the pods"
+        ),
+    ),
+}
 
 
 def _same_template(new: Json, what: str, old: Json) -> None:
