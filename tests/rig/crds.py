@@ -92,9 +92,9 @@ async def installed(admin: Api, definition: Object) -> AsyncIterator[None]:
             try:
                 return await admin.get(served)
             except ApiError as error:
-                if error.status != 404:
+                if error.status not in (404, 429):
                     raise
-                return None  # established a moment before it is served
+                return None  # established a moment before it is served, and then before its storage is
 
         await eventually(look, what=served)
         yield
