@@ -10,6 +10,7 @@ from tests.control.troupe import RECORD, Scene, gone, quiet, scene
 from tests.proofs.stage import USER, Stage, job
 from tests.rig.client import ApiError, eventually
 from tests.rig.objects import Object
+from tests.rig.nodes import NEVER_START
 
 pytestmark = [pytest.mark.rig, pytest.mark.asyncio(loop_scope="session")]
 WAITING = "queuectl.io/Waiting"
@@ -164,3 +165,31 @@ async def test_pod_groups_of_jobs(stage: Stage) -> None:
             await play.tenant.create(play.jobs, body)
         await play.run(4)
         await play.settled(4)
+
+
+async def test_pods_that_nobody_makes_again(stage: Stage) -> None:
+    """Given back only where that is accepted: by eviction, whole; and a pod on its own that never starts frees its place."""
+    async with scene(stage, 1, startTimeout="4s") as play:
+        await play.pod_group("band", minMember=2)
+        for i in range(2):
+            await play.pod(f"band-{i}", group="band", terminationGracePeriodSeconds=1)
+        await play.run(2, "band")
+        await play.status("band", lambda s: s.get("startedAt"))
+        asked = {"queuectl.io/requeue": "2026-11-30T12:00:00Z"}
+        await play.tenant.patch(f"{play.groups}/band", {"metadata": {"annotations": asked}})
+        assert "queuectl.io/preemptible" in await play.waits_for("band", "NotRequeueable")
+        await play.run(2, "band")
+        accepted = {"queuectl.io/preemptible": "true", "queuectl.io/requeue": "2026-11-30T12:01:00Z"}
+        await play.tenant.patch(f"{play.groups}/band", {"metadata": {"annotations": accepted}})
+        await play.waits_for("band", "WaitingForMembers")
+        await play.settled(0)
+        for i in range(2):
+            await play.pod(f"band-{i}", group="band")
+        await play.run(2, "band")
+        await play.status("band", lambda s: s["round"] == 2 and s.get("startedAt"))
+
+        stuck = {NEVER_START: "true", "queuectl.io/preemptible": "true"}
+        await play.pod("stuck", 2, annotations=stuck, terminationGracePeriodSeconds=1)
+        await play.run(3)
+        await play.tenant.wait_gone(f"{play.pods}/stuck")
+        await play.settled(2)
