@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from queuectl.contract.home import LEASE
+from queuectl.contract.names import QUEUE_LABEL, UNMANAGED_LABEL
 
 Json = dict[str, Any]
 Kind = tuple[str, str, str]  # group, version, resource
@@ -25,6 +26,14 @@ _API = "admissionregistration.k8s.io/v1"
 def label(of: str, name: str) -> str:
     """CEL: the value of a label of this metadata, empty when it is not there."""
     return f"{of}.?labels[?'{name}'].orValue('')"
+
+
+# Condition on the object of a request. A label with an empty value counts as none.
+MANAGED = {
+    "name": "managed",
+    "expression": f"{label('object.metadata', QUEUE_LABEL)} != ''"
+    f" && {label('object.metadata', UNMANAGED_LABEL)} != 'true'",
+}
 
 
 def gated(of: str, gate: str) -> str:

@@ -15,11 +15,11 @@ from queuectl.contract.admission import (
     EVICTION,
     JOB,
     JOB_SET,
+    MANAGED,
     POD,
     POD_STATUS,
     REPLICA_SET,
     STATEFUL_SET,
-    WORKER_SET,
     Json,
     gated,
     label,
@@ -43,6 +43,7 @@ from queuectl.contract.names import (
     UNMANAGED_LABEL,
     WAITING,
 )
+from queuectl.contract.templates import labelled
 
 STALE_FENCE = "stale fence"  # how the refusal of the policies below begins: another process leads
 FENCE_POLICIES = ("queuectl-fence", "queuectl-status-fence")
@@ -76,11 +77,6 @@ SUMMARY = {
 }
 
 # Conditions on the object of a request. A label with an empty value counts as none.
-_MANAGED = {
-    "name": "managed",
-    "expression": f"{label('object.metadata', QUEUE_LABEL)} != ''"
-    f" && {label('object.metadata', UNMANAGED_LABEL)} != 'true'",
-}
 _NO_QUEUE = {
     "name": "no-queue",
     "expression": f"{label('object.metadata', QUEUE_LABEL)} == ''"
@@ -129,7 +125,7 @@ def mutating() -> list[Json]:
     }
     own = f"object.metadata.labels['{QUEUE_LABEL}']"
     return [
-        *mutating_policy("queuectl-gate", [rule(POD, "CREATE")], [_MANAGED, _NO_NODE, _NO_GATE], _ADD_GATE),
+        *mutating_policy("queuectl-gate", [rule(POD, "CREATE")], [MANAGED, _NO_NODE, _NO_GATE], _ADD_GATE),
         *mutating_policy(
             "queuectl-default-queue",
             [rule(POD, "CREATE")],
@@ -144,13 +140,13 @@ def mutating() -> list[Json]:
             f"metadata: Object.metadata{{{labels(queue)}}}, {template(queue)}",
             default,
         ),
-        *mutating_policy("queuectl-job-template", [rule(JOB, "CREATE")], [_MANAGED, plain_template], template(own)),
+        *mutating_policy("queuectl-job-template", [rule(JOB, "CREATE")], [MANAGED, plain_template], template(own)),
         # Whoever replaces the whole object leaves the label out again. Not ReplicaSets: a Deployment finds its own by their
         # template, and would make one after another if it were changed.
         *mutating_policy(
             "queuectl-service-template",
             [rule(DEPLOYMENT, "CREATE", "UPDATE"), rule(STATEFUL_SET, "CREATE", "UPDATE")],
-            [_MANAGED, plain_template],
+            [MANAGED, plain_template],
             template(own),
         ),
     ]
@@ -160,7 +156,6 @@ def guarding() -> list[Json]:
     """What nobody may do to managed pods and their owners, except whoever holds the virtual verb ``release``."""
     labels = (QUEUE_LABEL, POD_GROUP_LABEL, ROLE_LABEL, UNMANAGED_LABEL)
     template, old_template = "object.spec.template.?metadata", "oldObject.spec.template.?metadata"
-    groups = "object.spec.?leaderWorkerTemplate"
     who = f"only who may 'release' podgroups.{GROUP} in this namespace"
     return [
         *validating_policy(
@@ -179,7 +174,7 @@ def guarding() -> list[Json]:
             [rule(POD, "CREATE")],
             # A kubelet reports its static pods as they already run.
             [
-                _MANAGED,
+                MANAGED,
                 {"name": "no-kubelet", "expression": "!('system:nodes' in request.userInfo.?groups.orValue([]))"},
             ],
             [
@@ -268,43 +263,7 @@ def guarding() -> list[Json]:
                 ),
             ],
         ),
-        # Its own label alone would mean nothing to its pods: they would start past every queue.
-        *validating_policy(
-            "queuectl-jobsets",
-            [rule(JOB_SET, "CREATE")],
-            [_MANAGED],
-            [
-                (
-                    (
-                        "object.spec.?replicatedJobs.orValue([]).all(j,"
-                        f" {label('j.?template.?metadata', QUEUE_LABEL)} == {label('object.metadata', QUEUE_LABEL)})"
-                    ),
-                    (
-                        f"its label {QUEUE_LABEL} belongs on every spec.replicatedJobs[].template.metadata too: from there it"
-                        " comes to the pods"
-                    ),
-                )
-            ],
-        ),
-        *validating_policy(
-            "queuectl-workersets",
-            [rule(WORKER_SET, "CREATE")],
-            [_MANAGED],
-            [
-                (
-                    (
-                        f"{label(f'{groups}.?workerTemplate.?metadata', QUEUE_LABEL)} == {label('object.metadata', QUEUE_LABEL)}"
-                        f" && (!{groups}.?leaderTemplate.hasValue()"
-                        f" || {label(f'{groups}.?leaderTemplate.?metadata', QUEUE_LABEL)}"
-                        f" == {label('object.metadata', QUEUE_LABEL)})"
-                    ),
-                    (
-                        f"its label {QUEUE_LABEL} belongs on workerTemplate.metadata (and leaderTemplate.metadata, where there is"
-                        " one) in spec.leaderWorkerTemplate too: from there it comes to the pods"
-                    ),
-                )
-            ],
-        ),
+        *labelled(),
         # A record that somebody else wrote would charge nodes, or have a Job suspended. (A status can bring annotations
         # along too, but only nodes and Kubernetes' own controllers may write the status of pods and Jobs.)
         *validating_policy(

@@ -154,7 +154,9 @@ async def test_of_a_set_with_several_groups_one_must_be_named() -> None:
     label = "leaderworkerset.sigs.k8s.io"
 
     def pod(name: str, of: Kind, above: str, index: int) -> Pod:
-        return Pod(metadata=meta(name, by(of, above), labels={f"{label}/name": "serve", f"{label}/group-index": str(index)}))
+        return Pod(
+            metadata=meta(name, by(of, above), labels={f"{label}/name": "serve", f"{label}/group-index": str(index)})
+        )
 
     pods = [pod("serve-2", STATEFUL_SETS, "serve", 2), pod("serve-1-3", STATEFUL_SETS, "serve-1", 1)]
     shown = ", ".join(one.metadata.name for one in groups[:3])

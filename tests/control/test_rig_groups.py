@@ -9,8 +9,8 @@ import pytest
 from tests.control.troupe import RECORD, Scene, gone, quiet, scene
 from tests.proofs.stage import USER, Stage, job
 from tests.rig.client import ApiError, eventually
-from tests.rig.objects import Object
 from tests.rig.nodes import NEVER_START
+from tests.rig.objects import Object
 
 pytestmark = [pytest.mark.rig, pytest.mark.asyncio(loop_scope="session")]
 WAITING = "queuectl.io/Waiting"
