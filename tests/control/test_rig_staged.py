@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -87,6 +88,13 @@ async def uids(play: Scene) -> set[str]:
     return {pod["metadata"]["uid"] for pod in await play.admin.list(play.pods)}
 
 
+async def greedy(play: Scene) -> None:
+    """A Job that asks for more than is left, younger than all that is there: creation times are whole seconds."""
+    await asyncio.sleep(1.1)
+    await play.job("greedy", 2)
+    await play.waits_for("greedy", "NoCapacity")
+
+
 async def requeue(play: Scene, name: str) -> None:
     """What ``queuectl requeue gang`` writes."""
     meta = (await play.group(name))["metadata"]
@@ -97,15 +105,14 @@ async def requeue(play: Scene, name: str) -> None:
 async def test_a_jobset_in_stages(stage: Stage) -> None:
     """Recorded, charged and bound as a whole though its workers come later; suspended, resumed, and it runs again to its end."""
     async with job_sets(stage) as (play, path):
-        slow = {START_SECONDS: "3"}
+        slow = {START_SECONDS: "5"}
         driver = part("driver", 1, 1, play.namespace, **slow)
         workers = part("worker", 2, 3, play.namespace, after="driver")
         await play.admin.create(path, job_set("train", driver, workers))
         first = await play.status("train", lambda s: s.get("admission"))
         assert len(places(first)) == 7
         assert len(await play.admin.list(play.pods)) == 1
-        await play.job("greedy", 2)  # one GPU is left: what the workers need is theirs
-        await play.waits_for("greedy", "NoCapacity")
+        await greedy(play)  # one GPU is left: what the workers need is theirs
         await play.run(7, "train")
         await play.settled(7)
         assert sorted((await play.on_nodes("train")).values()) == sorted(places(first))
@@ -152,13 +159,12 @@ async def test_a_suspended_jobset_waits_without_pods_and_survives_a_killed_leade
 async def test_a_leader_and_its_workers(stage: Stage) -> None:
     """The group is recorded and charged from its size when only the leader is there; evicted whole, and it runs again."""
     async with worker_sets(stage) as (play, path):
-        body = worker_set("serve", play.namespace, 1, 7, leader={START_SECONDS: "3"})
+        body = worker_set("serve", play.namespace, 1, 7, leader={START_SECONDS: "5"})
         await play.admin.create(path, body)
         first = await play.status("serve", lambda s: s.get("admission"))
         assert len(places(first)) == 7
         assert [p["metadata"]["name"] for p in await play.admin.list(play.pods)] == ["serve-0"]
-        await play.job("greedy", 2)
-        await play.waits_for("greedy", "NoCapacity")
+        await greedy(play)
         nodes = await play.run(7, "serve")
         await play.settled(7)
         by_number = [nodes["serve-0"], *(nodes[f"serve-0-{number}"] for number in range(1, 7))]
