@@ -305,6 +305,19 @@ def _whole(owner: Owner, obj: Any, text: str | None) -> None:
             raise InvalidAnnotation(f"replicatedJob {one.name}: more completions than parallelism; make them equal")
 
 
+def disagreement(owner: Workload) -> str:
+    """Why an owner's pods can be no gang, since its templates send them to different places; "" when they do not."""
+    templates = [part.labels for part in of(owner).parts(owner)]
+    if len(asked := {labels.get(names.QUEUE_LABEL, "") for labels in templates}) > 1:
+        found = shorten(", ".join(sorted(name or "none" for name in asked)), 200)
+        return f"its pod templates name different queues ({found}): give all of them the same {names.QUEUE_LABEL}"
+    if any(labels.get(names.UNMANAGED_LABEL) == "true" for labels in templates):
+        return (
+            f"some of its pods are labelled {names.UNMANAGED_LABEL}: label the templates of all of them so, or of none"
+        )
+    return ""
+
+
 def shorten(text: str, limit: int = 40) -> str:
     """Text of strangers, short enough for a message."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -144,8 +144,7 @@ def gang(group: Custom, owner: Workload | None, shapes: Shapes, crew: Crew) -> G
     created = from_wire(meta.creation_timestamp)
     # Its owner may have waited for a controller: whoever came first in an outage is still the first. Not so the groups of
     # a set: those that it is scaled up by came later.
-    alone = owner is not None and not isinstance(owner, WorkerGroup)
-    since = from_wire(owner.metadata.creation_timestamp) if owner is not None and alone else created
+    since = created if owner is None or isinstance(owner, WorkerGroup) else from_wire(owner.metadata.creation_timestamp)
     recorded = record(status)
     # What the status says stands even when the spec cannot be used: what runs stays charged.
     common: dict[str, Any] = {
@@ -240,10 +239,7 @@ def gang(group: Custom, owner: Workload | None, shapes: Shapes, crew: Crew) -> G
 
 
 def _give_back(group: Custom) -> GiveBack:
-    """How a gang is given back whose pods no owner of ours makes: by deleting them, where whoever wrote it accepts that.
-
-    What was begun is carried through, whatever becomes of the annotation.
-    """
+    """How a gang is given back that nobody makes again: not, unless that is accepted. What was begun is carried through."""
     if controller(group.metadata) is not None or deserted(group):
         return GiveBack.NONE
     accepts = (group.metadata.annotations or {}).get(names.PREEMPTIBLE) == "true"
@@ -398,18 +394,12 @@ def queue_of(owner: Workload) -> str:
 
 def underivable(owner: Workload, queue: str) -> str:
     """Why an owner can have no PodGroup: its templates disagree, or the API server would refuse it. "" when it can."""
-    templates = [part.labels for part in owners.of(owner).parts(owner)]
-    if len(asked := {labels.get(names.QUEUE_LABEL, "") for labels in templates}) > 1:
-        found = shorten(", ".join(sorted(name or "none" for name in asked)), 200)
-        return f"its pod templates name different queues ({found}): give all of them the same {names.QUEUE_LABEL}"
-    if any(labels.get(names.UNMANAGED_LABEL) == "true" for labels in templates):
-        return (
-            f"some of its pods are labelled {names.UNMANAGED_LABEL}: label the templates of all of them so, or of none"
-        )
+    if problem := owners.disagreement(owner):
+        return problem
     try:
         validate("PodGroup", derived_pod_group(owners.of(owner), owner, queue))
-    except InvalidObject as problem:
-        return f"its PodGroup would be refused: {problem}"
+    except InvalidObject as refusal:
+        return f"its PodGroup would be refused: {refusal}"
     return ""
 
 
