@@ -17,8 +17,9 @@ from itertools import repeat
 import numpy as np
 from msgspec import Struct
 
-from queuectl.engine.fleet import Fleet
-from queuectl.engine.rooms import MOST_GPUS, Tally
+from queuectl.engine.fleet import MOST_GPUS, Fleet
+from queuectl.engine.rooms import Tally
+from queuectl.engine.sums import Sums
 from queuectl.model.resources import GPU, Amounts
 
 BUDGET = 1_000_000  # merge steps of about 0.15 µs: the most one decision may cost is about 0.15 s
@@ -93,7 +94,7 @@ class Curves:
     """Curves of one request, built bottom up on demand. ``exhausted`` once the budget is spent; then nothing is proven."""
 
     def __init__(
-        self, fleet: Fleet, needs: tuple[Need, ...], free: Tally, installed: Tally, budget: int = BUDGET
+        self, fleet: Fleet, needs: tuple[Need, ...], free: Sums, installed: Sums, budget: int = BUDGET
     ) -> None:
         self._fleet, self._needs, self._free, self._installed = fleet, needs, free, installed
         self._gpus = [need.gpus for need in needs]

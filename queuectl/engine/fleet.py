@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from queuectl.engine.pools import Pools
+from queuectl.engine.sums import Column, Sums
 from queuectl.model.pools import Pool
 from queuectl.model.resources import GPU, Amounts
 from queuectl.model.topology import DEFAULT_LEVELS, DEFAULT_TOPOLOGY, Level, Node, Tree, arrange, merge, path
 
-Column = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _RECENT = 64  # ticks whose rows are known without looking at all of them
+MOST_GPUS = 2**34  # GPU units a node (17 million devices): what the objective's terms hold for 10,000 nodes (curves.py)
 BOUND = 2**62  # columns stay within ± this: amounts near 2^63, which anybody may ask for, must not wrap them around
 
 
@@ -41,6 +42,10 @@ class Fleet:
         self.row: dict[str, int] = {}
         self.free: dict[str, Column] = {}
         self.allocatable: dict[str, Column] = {}
+        self.gpus_free = Sums(
+            np.zeros(0, np.int64), [np.zeros(0, np.int64)], []
+        )  # of usable nodes, at most MOST_GPUS each
+        self.gpus = Sums(np.zeros(0, np.int64), [np.zeros(0, np.int64)], [])  # the same installed
         self.usable: Flags = np.zeros(0, np.bool_)
         self.cordoned: Flags = np.zeros(0, np.bool_)
         self.domain: list[Column] = []  # per level: row -> domain
@@ -85,8 +90,10 @@ class Fleet:
         elif not self._stale:
             if (old.labels, old.taints) != (node.labels, node.taints):
                 self.edition += 1
-            self._fill(self.row[node.name], node)
-            self._touch(self.row[node.name])
+            row = self.row[node.name]
+            self._fill(row, node)
+            self.gpus.put(row, self._gpus(self.allocatable, row))
+            self._touch(row)
 
     def lose(self, name: str) -> None:
         """A node is gone; what is charged to its name stays until its pods are gone too."""
@@ -197,7 +204,12 @@ class Fleet:
         self.edition += 1
         self.touched = np.zeros(rows, np.int64)
         self.stirred = [0] * len(self.starts[0])
-        self._home = self.domain[0].tolist()
+        homes = [domain.tolist() for domain in self.domain]
+        self._home = homes[0]
+        self.gpus_free, self.gpus = (
+            Sums(np.clip(columns[GPU], 0, MOST_GPUS) * self.usable, self.starts, homes)
+            for columns in (self.free, self.allocatable)
+        )
         return True
 
     def _merge_levels(self) -> None:
@@ -242,8 +254,12 @@ class Fleet:
         self.usable[row] = node.ready and not node.cordoned
         self.cordoned[row] = node.cordoned
 
+    def _gpus(self, columns: dict[str, Column], row: int) -> int:
+        return min(max(columns[GPU].item(row), 0), MOST_GPUS) if self.usable[row] else 0
+
     def _touch(self, row: int) -> None:
         self.ticks += 1
+        self.gpus_free.put(row, self._gpus(self.free, row))
         self.touched[row] = self.ticks
         self.stirred[self._home[row]] = self.ticks
         self._recent.append(row)

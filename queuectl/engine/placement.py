@@ -112,7 +112,7 @@ class Placement:
     def cost(self, request: Request, fit: Fit) -> int:
         """The objective's value of a placement, to compare it with others of the same request. O(its nodes × levels)."""
         fleet, touch = self._fleet, objective(len(self._fleet.starts)).touch
-        free, installed = self.rooms.gpus_free(), self.rooms.gpus()
+        free, installed = fleet.gpus_free, fleet.gpus
         taken: dict[int, int] = {}
         for group, nodes in zip(request.groups, fit.nodes, strict=True):
             each = gpus(group.shape.requests)

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from queuectl.engine.filters import Filters
-from queuectl.engine.fleet import Column, Fleet, least
+from queuectl.engine.fleet import Fleet, least
 from queuectl.engine.request import Zone
+from queuectl.engine.sums import Column, sums_of
 from queuectl.model.gangs import Shape
-from queuectl.model.resources import GPU
 
 _ROOMS = 256  # 100 kB each at 10,000 nodes and three levels: 25 MB
 MOST_PODS = 2**20  # a node and shape; far above any kubelet's limit, and sums over all nodes stay in range
-MOST_GPUS = 2**34  # GPU units a node (17 million devices): what the objective's terms hold for 10,000 nodes (curves.py)
 _LOOKS = 8  # at coarsest domains; many more would cost as much as all rows at once
 _FEW = 500  # rows: above this, all 10,000 in order cost no more than these by index
 
@@ -59,10 +58,7 @@ class Tally:
         self._whole, self._read = True, fleet.ticks
         self._looked.clear()
         self.rows = self._count(slice(None))
-        self.sums = [
-            np.add.reduceat(self.rows, starts) if len(starts) else np.zeros(0, np.int64) for starts in fleet.starts[:-1]
-        ]
-        self.sums.append(self.rows)
+        self.sums = [*(sums_of(self.rows, starts) for starts in fleet.starts[:-1]), self.rows]
         return self
 
     def look(self, coarse: int) -> None:
@@ -103,15 +99,13 @@ class Tally:
 
 
 class Rooms:
-    """Tallies by shape (bounded, least recently used goes first), and those of free and installed GPUs."""
+    """Tallies by shape (bounded, least recently used goes first)."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         self.filters = Filters(fleet)
         self._rooms: OrderedDict[_Key, Tally] = OrderedDict()
         self._ever: OrderedDict[_Key, Tally] = OrderedDict()
-        self._gpus_free = Tally(fleet, self._free_gpus)
-        self._gpus = Tally(fleet, self._all_gpus, charged=False)
 
     def room(self, shape: Shape, zone: Zone | None = None) -> Tally:
         """Pods of this shape that fit now, in a zone or anywhere."""
@@ -125,17 +119,9 @@ class Rooms:
         """Pods of this shape that would fit if every node were empty and well."""
         return self._kept(self._ever, shape, zone, usable=False).current()
 
-    def gpus_free(self) -> Tally:
-        """Free GPU units on usable nodes."""
-        return self._gpus_free.current()
-
-    def gpus(self) -> Tally:
-        """GPU units of usable nodes."""
-        return self._gpus.current()
-
     def fullest(self, taken: int) -> Iterator[int]:
         """A few coarsest domains with so many GPUs free, least first, as long as one alone has the least left over."""
-        left = self.gpus_free().sums[0]
+        left = self.fleet.gpus_free.sums[0]
         order = np.argsort(left, kind="stable")
         order = order[np.searchsorted(left, taken, sorter=order) :][: _LOOKS + 1]
         values = left[order].tolist()
@@ -180,14 +166,6 @@ class Rooms:
             return fit
 
         return Tally(fleet, count, charged=usable)
-
-    def _free_gpus(self, rows: Rows) -> Column:
-        free: Column = np.minimum(np.maximum(self.fleet.free[GPU][rows], 0), MOST_GPUS) * self.fleet.usable[rows]
-        return free
-
-    def _all_gpus(self, rows: Rows) -> Column:
-        installed: Column = np.minimum(self.fleet.allocatable[GPU][rows], MOST_GPUS) * self.fleet.usable[rows]
-        return installed
 
 
 def _holds(columns: dict[str, Column], wants: list[tuple[str, int]], rows: Column) -> Column:

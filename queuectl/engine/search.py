@@ -13,10 +13,10 @@ from math import prod
 import numpy as np
 
 from queuectl.engine.curves import BUDGET, Curves, Need, objective
-from queuectl.engine.fleet import Column
 from queuectl.engine.packing import Steps, pack, spread
 from queuectl.engine.rooms import Rooms
 from queuectl.engine.state import State
+from queuectl.engine.sums import Column
 
 _EXACT_GROUPS = 3  # count vectors of more groups than this are searched by packing (engine.md §4)
 _EXACT_VECTORS = 10_000  # Π (count + 1): the states of one curve
@@ -34,7 +34,7 @@ class Search:
         self._needs, self._top, self._inside = needs, top, inside
         self._named = {top, *(need.level for need in needs)} - {-1}
         self._taken = sum(need.gpus * need.count for need in needs)
-        self._free, self._installed = rooms.gpus_free(), rooms.gpus()
+        self._free, self._installed = rooms.fleet.gpus_free, rooms.fleet.gpus
         self._objective = objective(len(self._fleet.starts))
 
     def rows(self) -> _Rows | bool:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from queuectl.engine.fleet import Column, least
+from queuectl.engine.fleet import least
 from queuectl.engine.request import Zone
 from queuectl.engine.rooms import MOST_PODS, Rooms
+from queuectl.engine.sums import Column
 from queuectl.model.gangs import Shape
 
 
@@ -37,7 +38,7 @@ class Single:
             if zone is not None:
                 self._suited = self._suited & rooms.filters.zone(zone)
             self._named = [level for level in named if not fleet.complete[level]]
-            self._free, self._installed = rooms.gpus_free(), rooms.gpus()
+            self._free, self._installed = rooms.fleet.gpus_free, rooms.fleet.gpus
 
     def node(self, within: range) -> int | None:
         """The row of these with the least objective, the first of those equal; None if no row holds all the pods.

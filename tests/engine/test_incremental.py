@@ -33,7 +33,7 @@ def test_tallies_follow_the_nodes(
     nodes, used = cluster
     state = placement(nodes, used)._state
     rooms = Rooms(state.fleet)
-    rooms.room(each), rooms.gpus_free()
+    rooms.room(each)
     for at, gpu, cordon in moves:
         one = nodes[at % len(nodes)]
         if cordon:
@@ -49,10 +49,14 @@ def test_tallies_follow_the_nodes(
         for kept, anew in (
             (rooms.room(each), fresh.room(each)),
             (rooms.ever(each), fresh.ever(each)),
-            (rooms.gpus_free(), fresh.gpus_free()),
         ):
             assert kept.total == anew.total
             assert all(np.array_equal(one, other) for one, other in zip(kept.sums, anew.sums, strict=True))
+        kept_gpus = [column.copy() for sums in (state.fleet.gpus_free, state.fleet.gpus) for column in sums.sums]
+        state.fleet._stale = True
+        state.fleet.refresh()
+        anew_gpus = [column for sums in (state.fleet.gpus_free, state.fleet.gpus) for column in sums.sums]
+        assert all(np.array_equal(one, other) for one, other in zip(kept_gpus, anew_gpus, strict=True))
 
 
 @given(clusters(), st.integers(2, 9), st.sampled_from([0, 1, 2]), st.integers(-1, 1))
@@ -66,7 +70,7 @@ def test_dropping_parts_that_cannot_become_the_whole_changes_nothing(
     each = shape(gpu)
     need = Need(rooms.room(each), each.requests, count)
     for domain in range(len(fleet.starts[level]) if level >= 0 else 1):
-        cut, full = (Curves(fleet, (need,), rooms.gpus_free(), rooms.gpus()) for _ in range(2))
+        cut, full = (Curves(fleet, (need,), fleet.gpus_free, fleet.gpus) for _ in range(2))
         full._alone = False
         assert cut.cost(level, domain) == full.cost(level, domain)
         if full.cost(level, domain) is not None:
@@ -84,7 +88,7 @@ def test_the_best_node_is_the_one_with_the_least_objective(
     However many zones are looked at before all rows are.
     """
     made = placement(*cluster)
-    fleet, free, installed = made._state.fleet, made.rooms.gpus_free(), made.rooms.gpus()
+    fleet, free, installed = made._state.fleet, made._state.fleet.gpus_free, made._state.fleet.gpus
     each = shape(gpu)
     rows = (made.rooms.room(each).rows >= count).nonzero()[0]
     taken = gpu * 1000 * count
