@@ -119,16 +119,21 @@ class Rooms:
         """Pods of this shape that would fit if every node were empty and well."""
         return self._kept(self._ever, shape, zone, usable=False).current()
 
-    def fullest(self, taken: int) -> Iterator[int]:
-        """A few coarsest domains with so many GPUs free, least first, as long as one alone has the least left over."""
-        left = self.fleet.gpus_free.sums[0]
-        order = np.argsort(left, kind="stable")
-        order = order[np.searchsorted(left, taken, sorter=order) :][: _LOOKS + 1]
+    def fullest(self, taken: int, level: int) -> Iterator[int]:
+        """A few coarsest domains with so many GPUs free in one domain of a level, those with least free first.
+
+        As long as one alone has the least: what is left over further down decides between equal ones.
+        """
+        free = self.fleet.gpus_free.sums
+        most = free[0] if level == 0 else np.maximum.reduceat(free[level], self.fleet.first[0][level])
+        able = (most >= taken).nonzero()[0]
+        left = free[0][able]
+        order = left.argsort(kind="stable")[: _LOOKS + 1]
         values = left[order].tolist()
-        for place, domain in enumerate(order[:_LOOKS].tolist()):
+        for place, coarse in enumerate(able[order[:_LOOKS]].tolist()):
             if values[place : place + 2].count(values[place]) > 1:
-                return  # what is left over further down decides between them
-            yield domain
+                return
+            yield coarse
 
     def _kept(self, kept: OrderedDict[_Key, Tally], shape: Shape, zone: Zone | None, *, usable: bool) -> Tally:
         key: _Key = shape if zone is None else (shape, zone)

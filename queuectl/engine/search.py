@@ -81,7 +81,7 @@ class Search:
             return None
         fewest = max(2, -(-need.count // most))  # no node takes all of them
         curves = self._curves(_NEAR)
-        for coarse in self._rooms.fullest(self._taken):
+        for coarse in self._rooms.fullest(self._taken, level):
             need.room.look(coarse)
             domain = self._ideal(level, fleet.inside(0, coarse, level), fewest, curves)
             if domain is not None:

@@ -49,7 +49,7 @@ class Single:
             return None
         fleet = self._fleet
         if len(within) == len(fleet.tree.nodes) and len(fleet.starts) > 1:
-            for coarse in self._rooms.fullest(self._taken):
+            for coarse in self._rooms.fullest(self._taken, 0):
                 if len(rows := self._unbroken(self._holding(fleet.rows_of(0, coarse)))):
                     return self._least(rows, breaking=False)
         rows = self._holding(within)
