@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,9 @@ from queuectl.engine import rooms as rooms_module
 from queuectl.engine.curves import Curves, Need
 from queuectl.engine.request import Fit, Group, Request
 from queuectl.engine.rooms import Rooms
+from queuectl.engine.search import Search
 from queuectl.engine.single import Single
+from queuectl.engine.sums import Column
 from queuectl.model import changes as c
 from queuectl.model.gangs import Shape, Stage
 from queuectl.model.resources import GPU, MAX, PODS, amounts
@@ -106,6 +110,43 @@ def test_the_best_node_is_the_one_with_the_least_objective(
         patch.setattr(rooms_module, "_LOOKS", looks)
         found = Single(made.rooms, each, count, taken, set()).node(fleet.rows_of(-1, 0))
     assert found == min(rows.tolist(), key=lambda row: (terms(row), row), default=None)
+
+
+@given(clusters(), st.integers(2, 9), st.sampled_from([0, 1, 2]), st.sampled_from([None, "zone", "rack"]))
+@settings(max_examples=300, deadline=None)
+def test_an_ideal_placement_in_the_fullest_domains_is_the_best_of_all(
+    cluster: tuple[list[Node], USED], count: int, gpu: int, level: str | None
+) -> None:
+    """A look at a few domains, and one at all of them: answers of the same cost, or none."""
+    request = Request((Group(shape(gpu), count),), level)
+    few, every = placement(*cluster), placement(*cluster)
+    near = few.place(request)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Search, "_near", lambda _: None)
+        full = every.place(request)
+    assert isinstance(near, Fit) == isinstance(full, Fit)
+    if isinstance(near, Fit) and isinstance(full, Fit):
+        assert few.cost(request, near) == every.cost(request, full)
+
+
+def test_a_gang_of_several_nodes_looks_into_the_fullest_zone_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three zones of two racks could take it; two have more free. The tally of its shape is made for 4 nodes of 12."""
+    nodes = [
+        node(f"{zone}{rack}{number}", rack=zone + rack, zone=zone) for zone in "xyz" for rack in "rs" for number in "01"
+    ]
+    made = placement(
+        nodes, {"xr0": resources(1, 1), "yr0": resources(6, 1), "ys1": resources(1, 1), "zr0": resources(1, 1)}
+    )
+    counted = []
+    hold = rooms_module._holds
+
+    def noted(columns: Any, wants: Any, rows: Column) -> Column:
+        counted.extend(rows.tolist())
+        return hold(columns, wants, rows)
+
+    monkeypatch.setattr(rooms_module, "_holds", noted)
+    assert made.place(Request((Group(shape(4), 3),))) == Fit(((("ys0", 2), ("ys1", 1)),))
+    assert {made._state.fleet.tree.nodes[row][0] for row in counted} == {"y"}
 
 
 def test_a_gang_that_vanishes_with_its_pods_gives_all_of_it_back() -> None:
