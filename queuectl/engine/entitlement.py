@@ -32,13 +32,14 @@ class Node:
     """A queue, or the root (``claim`` None), while shares are computed. Vectors are lists by counted resource."""
 
     __slots__ = (
-        "ceiling", "claim", "entitled", "fair", "floor", "kids", "number", "parent", "quota", "reserve", "sets", "total",
-        "used", "want",
+        "budget", "ceiling", "claim", "depth", "entitled", "fair", "floor", "kids", "number", "parent", "quota", "reserve",
+        "sets", "total", "used", "want",
     )  # fmt: skip
 
     def __init__(self, claim: Claim | None) -> None:
         self.claim = claim
         self.number = 0  # in the list that ``planted`` returns
+        self.depth = 0  # of the root; its children have 1
         self.parent: Node | None = None
         self.kids: list[Node] = []
         self.sets: list[list[int]] = []  # demand of a leaf, by support set
@@ -49,7 +50,8 @@ class Node:
         self.ceiling: list[int | None] = []  # limit; None is none
         self.quota: list[int] = []
         self.floor: list[int] = []  # gs, in 2^-128ths
-        self.entitled: list[int] = []  # E, in 2^-128ths
+        self.budget: list[int] = []  # E, in 2^-128ths
+        self.entitled: list[int] = []  # E after phase 2, which may lower it
         self.fair: list[int] = []  # F, in 2^-128ths; phase 2 writes it
 
     @property
@@ -74,6 +76,7 @@ def planted(claims: Iterable[Claim]) -> list[Node]:
     while todo:
         node = todo.pop()
         node.number = len(found)
+        node.depth = node.parent.depth + 1 if node.parent else 0
         found.append(node)
         todo.extend(reversed(node.kids))
     return found
@@ -86,31 +89,74 @@ def entitle(nodes: Sequence[Node], capacity: Sequence[int], resources: Mapping[s
     """
     for node in reversed(nodes):
         _ask(node, resources)
-    nodes[0].entitled, nodes[0].ceiling = [amount * ONE for amount in capacity], list(capacity)
+    nodes[0].budget, nodes[0].ceiling = [amount * ONE for amount in capacity], list(capacity)
     for node in nodes:
         if node.kids:
-            _give(node, capacity)
+            give(node, capacity)
+
+
+def entitle_again(
+    nodes: Sequence[Node], changed: Iterable[Node], capacity: Sequence[int], resources: Mapping[str, int]
+) -> set[int]:
+    """The same after the demand of some leaves has changed; returns the numbers of the queues whose E has changed.
+
+    O(resources) for each queue above a changed one, and for their siblings where that changes what is asked for.
+    """
+    asks = {node.number for node in changed}
+    uneven: set[int] = set()  # queues with a child that asks for something else now
+    for number in sorted(asks, reverse=True):
+        node: Node | None = nodes[number]
+        while node is not None and node.claim is not None:
+            asked = node.want
+            demand(node, resources)
+            if node.want == asked or node.parent is None:
+                break
+            uneven.add(node.parent.number)
+            node = node.parent
+    moved: set[int] = set()
+    todo = sorted(uneven)
+    while todo:
+        node = nodes[todo.pop(0)]
+        before = [kid.budget for kid in node.kids]
+        give(node, capacity)
+        for kid, old in zip(node.kids, before, strict=True):
+            if kid.budget != old:
+                moved.add(kid.number)
+                if kid.kids and kid.number not in uneven:
+                    uneven.add(kid.number)
+                    todo = sorted([*todo, kid.number])
+    return moved
 
 
 def _ask(node: Node, resources: Mapping[str, int]) -> None:
     kids, claim, counted = node.kids, node.claim, range(len(resources))
-    node.total = [sum(kid.want[r] for kid in kids) for r in counted]
-    node.used = [sum(kid.used[r] for kid in kids) for r in counted]
-    node.reserve = [sum(kid.reserve[r] for kid in kids) for r in counted]
-    node.quota = [0] * len(resources)
-    node.ceiling = [None] * len(resources)
+    zeros = [0] * len(resources)
+    node.used = [sum([kid.used[r] for kid in kids]) for r in counted]
+    node.reserve = [sum([kid.reserve[r] for kid in kids]) for r in counted] if kids else zeros
+    node.ceiling, node.quota = [None] * len(resources), zeros
     if claim is not None:
-        if not kids:
-            node.sets = [_vector(amounts, resources) for amounts in claim.demand]
-            node.total = [sum(vector[r] for vector in node.sets) for r in counted]
+        if claim.usage and not kids:
             node.used = _vector(claim.usage, resources)
-        node.reserve = [max(pair) for pair in zip(node.reserve, _vector(claim.guarantee, resources), strict=True)]
-        node.quota = _vector(claim.quota, resources)
+        if claim.guarantee:
+            node.reserve = [max(pair) for pair in zip(node.reserve, _vector(claim.guarantee, resources), strict=True)]
+        if claim.quota:
+            node.quota = _vector(claim.quota, resources)
         for resource, amount in claim.limit:
             if resource in resources:
                 node.ceiling[resources[resource]] = amount
+    demand(node, resources)
+
+
+def demand(node: Node, resources: Mapping[str, int]) -> None:
+    """Write what a queue asks for, its children being up to date. O(resources × (children or support sets))."""
+    counted = range(len(resources))
+    if node.kids:
+        node.total = [sum([kid.want[r] for kid in node.kids]) for r in counted]
+    else:
+        node.sets = [_vector(amounts, resources) for amounts in (node.claim.demand if node.claim else ())]
+        node.total = node.sets[0] if len(node.sets) == 1 else [sum([one[r] for one in node.sets]) for r in counted]
     node.want = [
-        max(kept, amount if top is None else min(amount, top))
+        max(kept, amount if top is None or amount < top else top)
         for amount, top, kept in zip(node.total, node.ceiling, node.reserve, strict=True)
     ]
 
@@ -123,17 +169,26 @@ def _vector(amounts: Listed, resources: Mapping[str, int]) -> list[int]:
     return vector
 
 
-def _give(node: Node, capacity: Sequence[int]) -> None:
+def give(node: Node, capacity: Sequence[int]) -> None:
+    """Divide the E of a queue among its children. O(children × resources), and a sort where quotas do not fit."""
     kids = node.kids
-    for r, own in enumerate(node.entitled):
+    floors, budgets = [], []
+    for r, (own, have) in enumerate(zip(node.budget, capacity, strict=True)):
+        given = [min(kid.want[r], kid.quota[r]) for kid in kids]
+        if not any(kid.reserve[r] for kid in kids) and sum(given) * ONE <= own:
+            floors.append([0] * len(kids))  # nothing is guaranteed and everything fits
+            budgets.append([amount * ONE for amount in given])
+            continue
         held = [kid.reserve[r] * ONE for kid in kids]
-        floors = filled(own, held, held)
-        room = [max(0, kid.want[r] * ONE - floor) for kid, floor in zip(kids, floors, strict=True)]
-        weights = [max(0, kid.quota[r] * ONE - floor) for kid, floor in zip(kids, floors, strict=True)]
-        quotas = filled(max(0, own - sum(floors)), room, weights)
-        for kid, floor, more in zip(kids, floors, quotas, strict=True):
-            kid.floor.append(floor)
-            kid.entitled.append(whole(floor + more, capacity[r]))
+        lowest = filled(own, held, held)
+        room = [max(0, kid.want[r] * ONE - floor) for kid, floor in zip(kids, lowest, strict=True)]
+        weights = [max(0, kid.quota[r] * ONE - floor) for kid, floor in zip(kids, lowest, strict=True)]
+        rest = filled(max(0, own - sum(lowest)), room, weights)
+        floors.append(lowest)
+        budgets.append([whole(floor + more, have) for floor, more in zip(lowest, rest, strict=True)])
+    for number, kid in enumerate(kids):
+        kid.floor = [one[number] for one in floors]
+        kid.budget = [one[number] for one in budgets]
 
 
 def filled(amount: int, room: Sequence[int], weights: Sequence[int]) -> list[int]:
@@ -163,5 +218,7 @@ def whole(amount: int, capacity: int) -> int:
 
     Requests are whole units: what fits exactly must not be refused for a crumb.
     """
+    if not amount & ONE - 1:
+        return amount
     nearest = (amount + ONE // 2) // ONE * ONE
     return nearest if abs(amount - nearest) <= NEAR * (1 + capacity) else amount

@@ -22,14 +22,14 @@ one rate are ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from queuectl.engine.claims import Claim, refusals
 from queuectl.engine.entitlement import BITS as FINE
-from queuectl.engine.entitlement import ONE as WHOLE
-from queuectl.engine.entitlement import Node, entitle, planted, whole
+from queuectl.engine.entitlement import Node, entitle, entitle_again, planted
 from queuectl.engine.filling import Cause
 from queuectl.engine.surplus import Surplus
 
@@ -89,90 +89,126 @@ class Shares(Struct, frozen=True):
     queues: dict[str, Share]
     rounds: tuple[Round, ...]
 
-    def within(self, queue: str, amounts: Mapping[str, int], *, fair: bool) -> bool:
-        """Whether these amounts of whole units are at most the queue's fair share (else its entitlement). O(resources)."""
-        share = self.queues[queue]
-        held = share.fair if fair else share.entitlement
-        return all(
-            amounts.get(resource, 0) << BITS <= most for resource, most in zip(self.resources, held, strict=True)
-        )
-
 
 def fair_shares(capacity: Mapping[str, int], claims: Iterable[Claim]) -> Shares:
-    """E and F of every queue, whatever the order of ``claims``. ``capacity`` names the counted resources (0 is allowed).
+    """E and F of every queue with all that explains them. The same as ``Division``, which see, and all its ``share``s."""
+    division = Division(capacity, claims)
+    return Shares(
+        division.resources,
+        division.capacity,
+        {name: division.share(name) for name in division.queues},
+        division.rounds(),
+    )
 
-    Differs from exact arithmetic by less than depth × events × 2^-64 of the capacity, unless two different events of it lie
-    nearer than 2^-80 of the capacity. Whole numbers come out whole.
+
+class Division:
+    """The shares of one pool, kept up to date. ``capacity`` names the counted resources (0 is allowed).
+
+    The order of ``claims`` does not matter. Amounts are in 2^-64ths of the resource's unit, rounded down; they differ from
+    exact arithmetic by less than depth × events × 2^-64 of the capacity, unless two different events of it lie nearer than
+    2^-80 of the capacity. Whole units come out whole.
 
     Raises ValueError when the tree is unsound: ask ``refusals`` first and leave those out.
     Cost: O(queues × depth × resources) and, for each event of the surplus, O(depth × resources + log queues).
     """
-    claims = sorted(claims, key=lambda claim: claim.name)
-    if refused := refusals(claims):
-        raise ValueError("; ".join(f"queue {name}: {why}" for name, why in sorted(refused.items())))
-    resources = tuple(sorted(capacity))
-    amounts = tuple(capacity[resource] for resource in resources)
-    nodes = planted(claims)
-    entitle(nodes, amounts, {resource: r for r, resource in enumerate(resources)})
-    surplus = Surplus(nodes, amounts)
-    _lower(nodes[0], amounts)
-    return Shares(
-        resources,
-        amounts,
-        {node.name: _share(node, resources, amounts, surplus) for node in nodes if node.claim},
-        tuple(
+
+    def __init__(self, capacity: Mapping[str, int], claims: Iterable[Claim]) -> None:
+        self.resources = tuple(sorted(capacity))
+        self.capacity = tuple(capacity[resource] for resource in self.resources)
+        self._index = {resource: r for r, resource in enumerate(self.resources)}
+        self._plant(list(claims))
+
+    def _plant(self, claims: list[Claim]) -> None:
+        if refused := refusals(claims):
+            raise ValueError("; ".join(f"queue {name}: {why}" for name, why in sorted(refused.items())))
+        self._nodes = planted(claims)
+        self.queues = {node.name: node for node in self._nodes if node.claim}
+        self._late: set[int] = set()  # leaves whose demand has changed without an effect, so far
+        entitle(self._nodes, self.capacity, self._index)
+        self._surplus = Surplus(self._nodes, self.capacity)
+
+    def refresh(self, changed: Iterable[Claim]) -> bool:
+        """Take in claims of queues that are here already; false: no share has changed by it.
+
+        Where only demand has changed, O(queues × resources) and the fills above and below the changed ones: of deeper queues
+        that nothing has changed for, what they handed out is kept. O(depth × resources) when every changed leaf wants one
+        resource, still more of it than it gets, and no entitlement moves. Anything else is computed from the start.
+        """
+        new = {claim.name: claim for claim in changed}
+        nodes = [self.queues[name] for name in sorted(new) if self.queues[name].claim != new[name]]
+        if not nodes:
+            return False
+        if any(_but_demand(node.claim) != _but_demand(new[node.name]) for node in nodes):
+            self._plant([new.get(name, node.claim) for name, node in self.queues.items() if node.claim])
+            return True
+        alike = all(_one_resource(node.claim) == _one_resource(new[node.name]) != "" for node in nodes)
+        for node in nodes:
+            node.claim = new[node.name]
+        moved = entitle_again(self._nodes, nodes, self.capacity, self._index)
+        if alike and not moved and all(self._surplus.frozen(node) for node in nodes):
+            self._late.update(node.number for node in nodes)
+            return False
+        self._surplus.again(moved | self._late | {node.number for node in nodes})
+        self._late = set()
+        return True
+
+    def entitlement(self, queue: str) -> tuple[int, ...]:
+        """E by counted resource, as it stands after the surplus. O(resources)."""
+        return tuple([amount >> SHOWN for amount in self.queues[queue].entitled])
+
+    def fair(self, queue: str) -> tuple[int, ...]:
+        """F by counted resource. O(resources)."""
+        return tuple([amount >> SHOWN for amount in self.queues[queue].fair])
+
+    def share(self, queue: str) -> Share:
+        """All that explains one queue's share. O(depth × resources) for each support set."""
+        node = self.queues[queue]
+        needs = [tuple(resource for resource, _ in vector) for vector in (node.claim.demand if node.claim else ())]
+        return Share(
+            tuple(node.total),
+            tuple(node.want),
+            tuple(node.quota),
+            tuple(amount >> SHOWN for amount in node.floor),
+            self.entitlement(queue),
+            self.fair(queue),
+            self._dominant(node),
+            tuple(
+                Stop(support, cause, at, self._named(r))
+                for support, (cause, at, r) in zip(needs, self._surplus.stops(node), strict=False)
+            ),
+        )
+
+    def rounds(self) -> tuple[Round, ...]:
+        """The rounds of all fills, deeper tops first and the root last. O(rounds)."""
+        fills = self._surplus.record.fills
+        return tuple(
             Round(
-                nodes[event.top].name,
+                self._nodes[top].name,
                 event.cause,
-                nodes[event.queue].name,
-                _named(resources, event.resource),
+                self._nodes[event.queue].name,
+                self._named(event.resource),
                 event.level >> SHOWN,
             )
-            for event in surplus.record.events
-        ),
-    )
+            for top in sorted(fills, reverse=True)
+            for event in fills[top]
+        )
+
+    def _named(self, r: int) -> str | None:
+        return None if r < 0 else self.resources[r]
+
+    def _dominant(self, node: Node) -> str | None:
+        best, top, bottom = None, 0, 1  # the largest part so far, compared by cross-multiplication
+        for resource, amount, have in zip(self.resources, node.fair, self.capacity, strict=True):
+            if have and amount * bottom > top * have:
+                best, top, bottom = resource, amount, have
+        return best
 
 
-def _named(resources: Sequence[str], r: int) -> str | None:
-    return None if r < 0 else resources[r]
+def _but_demand(claim: Claim | None) -> Claim | None:
+    return replace(claim, demand=()) if claim else None
 
 
-def _share(node: Node, resources: tuple[str, ...], capacity: tuple[int, ...], surplus: Surplus) -> Share:
-    demand = node.claim.demand if node.claim else ()
-    return Share(
-        tuple(node.total),
-        tuple(node.want),
-        tuple(node.quota),
-        tuple(amount >> SHOWN for amount in node.floor),
-        tuple(amount >> SHOWN for amount in node.entitled),
-        tuple(amount >> SHOWN for amount in node.fair),
-        _dominant(node, resources, capacity),
-        tuple(
-            Stop(tuple(resource for resource, _ in vector), cause, queue, _named(resources, r))
-            for vector, (cause, queue, r) in zip(demand, surplus.stops(node), strict=False)
-        ),
-    )
-
-
-def _lower(node: Node, capacity: Sequence[int]) -> list[int]:
-    """Lower E of inner queues to what somebody below holds or is guaranteed, and return what the leaves below hold.
-
-    An entitlement that nobody below can use would shield capacity from reclaim; lowered, F ≥ E everywhere.
-    """
-    if not node.kids:
-        return node.fair
-    held = [sum(parts) for parts in zip(*(_lower(kid, capacity) for kid in node.kids), strict=True)]
-    if node.claim is not None:
-        node.entitled = [
-            whole(max(min(e, below), min(e, kept * WHOLE)), have)
-            for e, below, kept, have in zip(node.entitled, held, node.reserve, capacity, strict=True)
-        ]
-    return held
-
-
-def _dominant(node: Node, resources: Sequence[str], capacity: Sequence[int]) -> str | None:
-    best, top, bottom = None, 0, 1  # the largest part so far, compared by cross-multiplication
-    for resource, amount, have in zip(resources, node.fair, capacity, strict=True):
-        if have and amount * bottom > top * have:
-            best, top, bottom = resource, amount, have
-    return best
+def _one_resource(claim: Claim | None) -> str:
+    """The resource of a claim that wants only one, else an empty name."""
+    wanted = [resource for vector in (claim.demand if claim else ()) for resource, _ in vector]
+    return wanted[0] if len(wanted) == 1 else ""

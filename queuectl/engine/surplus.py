@@ -17,6 +17,7 @@ How it is computed is in ``filling``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from queuectl.engine.decay import surplus_weights
 from queuectl.engine.entitlement import BITS, NEAR, ONE, Node, whole
@@ -24,7 +25,7 @@ from queuectl.engine.filling import Cause, Inner, Leaf, Record, Riser, Vector, f
 
 
 class Surplus:
-    """One computation on a tree that has its entitlements: writes ``fair`` (F) into it."""
+    """The surplus on a tree that has its entitlements; writes F (``fair``) and E as it stands after it into the tree."""
 
     def __init__(self, nodes: Sequence[Node], capacity: Sequence[int]) -> None:
         self.nodes, self.capacity = nodes, capacity
@@ -36,12 +37,49 @@ class Surplus:
         self._risers: dict[int, Riser] = {}
         for node in reversed(nodes):  # children before their parents
             self._risers[node.number] = self._riser(node)
-        top = self._risers[0]
-        if isinstance(top, Inner):
-            fill(top, self._missing)
-            top.measure()
-        for node in reversed(nodes):
+        self._run({node.number for node in nodes})
+
+    def again(self, changed: AbstractSet[int]) -> None:
+        """The same after the demand or E of these queues has changed: only fills with one of them below, or at their top.
+
+        Whole units come out as from the start; of the rest the last digit may depend on what was computed before.
+        """
+        dirty = set(changed)
+        for number in changed:
+            node = self.nodes[number]
+            riser = self._risers[number]
+            if isinstance(riser, Inner):
+                riser.base = self._parts(node.budget)
+                riser.reserve = self._parts(_kept(node))
+            else:
+                self._risers[number] = self._riser(node)
+            while (above := node.parent) is not None and above.number not in dirty:
+                dirty.add(above.number)
+                node = above
+        for number in dirty:
+            riser = self._risers[number]
+            if isinstance(riser, Inner):
+                riser.kids = [self._risers[kid.number] for kid in self.nodes[number].kids]
+        self._run(dirty)
+
+    def _run(self, dirty: AbstractSet[int]) -> None:
+        for number in sorted(dirty, reverse=True):  # children before their parents
+            node, riser = self.nodes[number], self._risers[number]
+            if isinstance(riser, Inner):
+                for kid in node.kids:
+                    if kid.number not in dirty:
+                        self._risers[kid.number].restore(kid.depth)
+                fill(riser, node.depth, self._missing)
+        for node in reversed(self.nodes):
             node.fair = self._fair(node)
+        self._lower(self.nodes[0])
+
+    def frozen(self, leaf: Node) -> bool:
+        """Whether a leaf was stopped before it had what it wanted, with less than what it wants now."""
+        riser = self._risers[leaf.number]
+        if not isinstance(riser, Leaf) or ONE in riser.progress:
+            return False
+        return all(amount * ONE > held for amount, held in zip(leaf.total, leaf.fair, strict=True) if amount)
 
     def stops(self, leaf: Node) -> Iterator[tuple[Cause, str, int]]:
         """Why each support set of a leaf gets no more: the cause, the queue whose it is, the resource or -1. O(depth)."""
@@ -76,54 +114,74 @@ class Surplus:
             self._weigh(kid, k)
 
     def _parts(self, amounts: Sequence[int]) -> Vector:
-        """Amounts as parts of the capacity."""
-        return [amount // have if have else 0 for amount, have in zip(amounts, self.capacity, strict=True)]
+        """Amounts in 2^-128ths of a unit as parts of the capacity."""
+        return [amount // have if amount and have else 0 for amount, have in zip(amounts, self.capacity, strict=True)]
 
     def _riser(self, node: Node) -> Riser:
-        ceiling = [
-            None if limit is None or not have else (limit << BITS) // have
-            for limit, have in zip(node.ceiling, self.capacity, strict=True)
+        bounds = [
+            (r, limit * ONE // have)
+            for r, (limit, have) in enumerate(zip(node.ceiling, self.capacity, strict=True))
+            if limit is not None and have
         ]
         band = node.claim.priority if node.claim else 0
         weight, inverse = self._weights[node.number], self._levels[node.number]
-        base = self._parts(node.entitled)
+        base = self._parts(node.budget)
         if node.claim is not None and not node.kids:
-            return Leaf(node.number, base, ceiling, band, weight, inverse, self.record, self._rays(node))
+            return Leaf(node.number, base, bounds, band, weight, inverse, self.record, self._rays(node), node.depth)
         kids = [self._risers[kid.number] for kid in node.kids]
-        return Inner(node.number, base, ceiling, band, weight, inverse, self.record, self._parts(_kept(node)), kids)
+        return Inner(node.number, base, bounds, band, weight, inverse, self.record, self._parts(_kept(node)), kids)
 
     def _rays(self, leaf: Node) -> list[tuple[int, Vector]]:
         """For each support set which resources it still needs and how much: its demand less its proportional part of E."""
         rays: list[tuple[int, Vector]] = []
-        left = [max(0, total * ONE - e) for total, e in zip(leaf.total, leaf.entitled, strict=True)]
+        left = [total * ONE - e for total, e in zip(leaf.total, leaf.budget, strict=True)]
         for amounts in leaf.sets:
             needs, ray = 0, []
             for r, amount in enumerate(amounts):
+                have = self.capacity[r]
+                part = 0
                 if amount and left[r] > NEAR:
                     needs |= 1 << r
-                have = self.capacity[r]
-                ray.append(amount * left[r] // (leaf.total[r] * have) if needs >> r & 1 and have else 0)
+                    if have:
+                        part = amount * left[r] // (leaf.total[r] * have)
+                ray.append(part)
             rays.append((needs, ray))
         return rays
 
     def _fair(self, node: Node) -> Vector:
         riser = self._risers[node.number]
+        if not isinstance(riser, Leaf):
+            below = [max(kept, sum([kid.fair[r] for kid in node.kids])) for r, kept in enumerate(_kept(node))]
+            return [whole(held, have) for held, have in zip(below, self.capacity, strict=True)]
         fair = []
-        for r, (e, kept, have) in enumerate(zip(node.entitled, _kept(node), self.capacity, strict=True)):
-            if isinstance(riser, Leaf):
-                total = node.total[r]
-                left = max(0, total * ONE - e)
-                held = e + sum(
-                    amounts[r] * left * progress // total >> BITS
-                    for amounts, progress in zip(node.sets, riser.progress, strict=True)
-                    if amounts[r]
-                )
-            else:
-                held = max(kept, sum(kid.fair[r] for kid in node.kids))
+        for r, (e, total, have) in enumerate(zip(node.budget, node.total, self.capacity, strict=True)):
+            held, left = e, total * ONE - e
+            if left > 0:
+                for amounts, progress in zip(node.sets, riser.progress, strict=True):
+                    if progress and amounts[r]:
+                        held += amounts[r] * left * progress // total >> BITS
             fair.append(whole(held, have))
         return fair
+
+    def _lower(self, node: Node) -> Vector:
+        """Lower E of inner queues to what somebody below holds or is guaranteed, and return what the leaves below hold.
+
+        An entitlement that nobody below can use would shield capacity from reclaim; lowered, F ≥ E everywhere.
+        """
+        if not node.kids:
+            node.entitled = node.budget
+            return node.fair if node.claim else [0] * len(self.capacity)
+        below = [self._lower(kid) for kid in node.kids]
+        held = [sum([one[r] for one in below]) for r in range(len(self.capacity))]
+        node.entitled = [
+            whole(max(min(e, leaves), kept), have)
+            for e, leaves, kept, have in zip(node.budget, held, _kept(node), self.capacity, strict=True)
+        ]
+        return held
 
 
 def _kept(node: Node) -> Vector:
     """The guaranteed part of an inner queue's E, which is held even if nobody below uses it."""
-    return [min(e, amount * ONE) for e, amount in zip(node.entitled, node.reserve, strict=True)]
+    if node.claim is None or not any(node.reserve):
+        return [0] * len(node.budget)
+    return [min(e, amount * ONE) for e, amount in zip(node.budget, node.reserve, strict=True)]
