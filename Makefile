@@ -9,7 +9,7 @@ export RIG
 export UV_PYTHON_DOWNLOADS := never
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test lint unit rig-build rig chromium demo api proof-release proof-demo bench clean
+.PHONY: help venv test lint unit rig-build rig chromium demo api proof-release proof-demo proof-fairness bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -61,6 +61,9 @@ proof-release: venv ## every claim about release, measured (SAMPLE=1: a fixed sa
 
 proof-demo: venv ## every claim about the demo and the cluster in memory, measured (SAMPLE=1: a fixed sample)
 	@$(BIN)/python -m tests.proofs.demo
+
+proof-fairness: venv ## every claim about fair shares, measured (SAMPLE=1: a fixed sample; not part of make test yet)
+	@$(BIN)/python -m tests.proofs.fairness
 
 api: venv ## write api/ from the models
 	@$(BIN)/python -m queuectl.contract.publish

@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from queuectl.engine.claims import Claim, refusals
 from queuectl.engine.entitlement import BITS as FINE
 from queuectl.engine.entitlement import Node, entitle, entitle_again, planted
-from queuectl.engine.filling import Cause
+from queuectl.engine.rising import Cause
 from queuectl.engine.surplus import Surplus
 
 BITS = 64

@@ -11,7 +11,7 @@ Every inner queue, deepest first and the root last, is once the *top*: it hands 
   held, and growth below that queue uses it first.
 * A queue of weight 0 gets no surplus.
 
-How it is computed is in ``filling``.
+How it is computed is in ``rising`` and ``filling``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from collections.abc import Set as AbstractSet
 
 from queuectl.engine.decay import surplus_weights
 from queuectl.engine.entitlement import BITS, NEAR, ONE, Node, whole
-from queuectl.engine.filling import Cause, Inner, Leaf, Record, Riser, Vector, fill
+from queuectl.engine.filling import Inner, fill
+from queuectl.engine.rising import Cause, Leaf, Record, Riser, Vector
 
 
 class Surplus:

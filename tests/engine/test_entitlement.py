@@ -8,7 +8,7 @@ import pytest
 
 from queuectl.engine.claims import Claim, Listed, by_support, quotas, refusals
 from queuectl.engine.fairshare import ONE, Share, Stop, fair_shares
-from queuectl.engine.filling import Cause
+from queuectl.engine.rising import Cause
 from queuectl.model.resources import CPU, GPU, MEMORY
 from tests.engine.fairshare_exact import Tree
 

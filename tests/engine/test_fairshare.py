@@ -18,25 +18,9 @@ from queuectl.engine.fairshare import ONE, Shares, fair_shares
 from queuectl.model.resources import GPU
 from tests.engine.discrete_hdrf import Mode, Queue, hdrf
 from tests.engine.fairshare_exact import Rule, Tree, collapsed
+from tests.engine.share_oracles import H6, HIERARCHIES, IN_TASKS, PLENTY, UNIT, inner, leaf, sized, whole_tasks
 
 F = Fraction
-PLENTY = 10**12  # tasks: more than anybody gets
-UNIT = 10**9  # of a share that the oracle gives as a fraction of a unit
-
-
-def leaf(name: str, above: str | None = None, tasks: int = PLENTY, weight: int = 1, **task: int) -> Claim:
-    """A queue that wants many tasks of this size."""
-    demand = tuple(sorted((resource, size * tasks) for resource, size in task.items()))
-    return Claim(name=name, parent=above, weight=weight, demand=(demand,))
-
-
-def sized(name: str, task: Mapping[str, int], weight: int = 1) -> Claim:
-    """The same, with the task in a mapping."""
-    return Claim(name=name, weight=weight, demand=(tuple((r, size * PLENTY) for r, size in sorted(task.items())),))
-
-
-def inner(name: str, parent: str | None = None, weight: int = 1) -> Claim:
-    return Claim(name=name, parent=parent, weight=weight)
 
 
 def amount(shares: Shares, queue: str, resource: str) -> Fraction:
@@ -118,22 +102,6 @@ def test_d7_one_pool_without_borders_between_nodes() -> None:
 
 # ---- hierarchical
 
-HIERARCHIES = {
-    "H1": ([leaf("n1", c=1, m=1), inner("n2"), leaf("n21", "n2", c=1), leaf("n22", "n2", m=1)], 10,
-           {"n1": 5, "n21": 5, "n22": 5}),
-    "H2": ([leaf("n1", m=1), inner("n2"), leaf("n21", "n2", c=1), leaf("n22", "n2", m=1)], 10,
-           {"n1": 5, "n21": 10, "n22": 5}),
-    "H4": ([leaf("n1", c=1), leaf("n2", c=1), inner("n3"), leaf("n31", "n3", c=1), leaf("n32", "n3", m=1), leaf("n4", m=1)],
-           30, {"n1": 10, "n2": 10, "n31": 10, "n32": 15, "n4": 15}),
-    "H5": ([inner("a", weight=3), leaf("a1", "a", c=1, m=1), leaf("a2", "a", c=1, m=1, weight=2), leaf("b", c=1, m=1)], 120,
-           {"a1": 30, "a2": 60, "b": 30}),
-    "slide-480": ([inner("p"), leaf("x", "p", c=1, weight=2), leaf("y", "p", c=1), leaf("z", "p", c=1, weight=2), leaf("o", c=1)],
-                  480, {"p": 240, "x": 96, "y": 48, "z": 96, "o": 240}),
-    "slide-480-idle": ([inner("p"), leaf("x", "p", c=1, weight=2, tasks=0), leaf("y", "p", c=1), leaf("z", "p", c=1, weight=2),
-                        leaf("o", c=1)], 480, {"p": 240, "x": 0, "y": 80, "z": 160, "o": 240}),
-}  # fmt: skip
-HIERARCHIES["H3"] = HIERARCHIES["H2"]  # H3 is H2 with a usage; shares do not depend on usage
-
 
 @pytest.mark.parametrize(("claims", "size", "tasks"), HIERARCHIES.values(), ids=HIERARCHIES)
 def test_hierarchies(claims: list[Claim], size: int, tasks: dict[str, int]) -> None:
@@ -142,45 +110,15 @@ def test_hierarchies(claims: list[Claim], size: int, tasks: dict[str, int]) -> N
     assert_fair({"c": size, "m": size}, claims, expected)
 
 
-C, M, BOTH = {"c": F(1)}, {"m": F(1)}, {"c": F(1), "m": F(1)}
-
-
-def tree(row: str) -> Queue:
-    """The published trees in unit tasks; H3 and H4-held begin with tasks that run."""
-    n2 = Queue("n2", kids=[Queue("n21", task=C, tasks=10 if row == "H3" else 0), Queue("n22", task=M)])
-    n3 = Queue("n3", kids=[Queue("n31", task=C, tasks=20 if row == "H4-held" else 0), Queue("n32", task=M)])
-    a = Queue("a", 3, kids=[Queue("a1", 1, BOTH), Queue("a2", 2, BOTH)])
-    roots = {
-        "H1": [Queue("n1", task=BOTH), n2],
-        "H2": [Queue("n1", task=M), n2],
-        "H3": [Queue("n1", task=M), n2],
-        "H4": [Queue("n1", task=C), Queue("n2", task=C), n3, Queue("n4", task=M)],
-        "H5": [a, Queue("b", 1, BOTH)],
-    }
-    return Queue("", kids=roots[row.removesuffix("-held")])
-
-
-H1, H2, H5 = {"n1": 5, "n21": 5, "n22": 5}, {"n1": 5, "n21": 10, "n22": 5}, {"a1": 30, "a2": 60, "b": 30}
-H4 = {"n1": 10, "n2": 10, "n31": 10, "n32": 15, "n4": 15}
-HELD = {"n1": 5, "n2": 5, "n31": 20, "n32": 15, "n4": 15}
-IN_TASKS = [
-    ("H1", 10, H1, H1, H1),
-    ("H2", 10, {"n1": 6, "n21": 10, "n22": 4}, H2, H2),
-    ("H3", 10, {"n1": 10, "n21": 10, "n22": 0}, H2, H2),
-    ("H4", 30, H4, H4 | {"n32": 20, "n4": 10}, H4),
-    # From an empty cluster the naive rule gets H4 right; with n31 ahead it does not.
-    ("H4-held", 30, HELD | {"n32": 10, "n4": 20}, HELD, HELD),
-    ("H5", 120, H5, H5, H5),
-]
-
-
-@pytest.mark.parametrize(("row", "size", "naive", "rescaled", "full"), IN_TASKS, ids=[row[0] for row in IN_TASKS])
+@pytest.mark.parametrize(("row", "naive", "rescaled", "full"), IN_TASKS, ids=[row[0] for row in IN_TASKS])
 def test_hierarchies_in_whole_tasks(
-    row: str, size: int, naive: dict[str, int], rescaled: dict[str, int], full: dict[str, int]
+    row: str, naive: dict[str, int], rescaled: dict[str, int], full: dict[str, int]
 ) -> None:
     """Published H-DRF, and what becomes of it without its repairs."""
-    capacity = {"c": F(size), "m": F(size)}
-    found = {mode: hdrf(tree(row), capacity, mode) for mode in Mode}
+    found = {}
+    for mode in Mode:
+        root, size = whole_tasks(row)
+        found[mode] = hdrf(root, {"c": F(size), "m": F(size)}, mode)
     assert found == {Mode.NAIVE: naive, Mode.RESCALE: rescaled, Mode.FULL: full}
 
 
@@ -197,21 +135,29 @@ def test_collapsing_the_tree_breaks_its_promise() -> None:
     }
 
 
-H6 = [
-    leaf("n1", c=1),
-    leaf("n2", c=1),
-    inner("n3"),
-    leaf("n31", "n3", c=1, weight=9),
-    leaf("n32", "n3", m=1, weight=1),
-    leaf("n4", m=1),
-]
-
-
 def test_h6_siblings_wait_for_each_other() -> None:
     """n31 leads n3 while there is c; when it is used up n3 is far behind n4 in m, and n4 waits."""
     assert_fair({"c": UNIT, "m": UNIT}, H6, {"n32": {"m": F(UNIT, 2)}, "n4": {"m": F(UNIT, 2)}})
     wrong = Tree({"c": UNIT, "m": UNIT}, H6).divide(Rule.EQUAL_RATE).queues
     assert (wrong["n32"].f["m"] / UNIT, wrong["n4"].f["m"] / UNIT) == (F(19, 54), F(35, 54))
+
+
+def test_queues_whose_level_stands_still_catch_up_by_weight() -> None:
+    """When c is used up (levels 10/3), a and b lead by c and have little m: they alone get m, 1:2, until that is used up too.
+
+    m: d has 10/3, a 1/3, b 2/3; of the 17/3 that are left a gets 17/9 and b 34/9.
+    """
+    sets = ((("c", 10 * PLENTY),), (("m", PLENTY),))
+    claims = [
+        Claim(name="a", demand=sets),
+        Claim(name="b", weight=2, demand=sets),
+        leaf("d", m=1),
+    ]
+    assert_fair(
+        {"c": 10, "m": 10},
+        claims,
+        {"a": {"c": F(10, 3), "m": F(20, 9)}, "b": {"c": F(20, 3), "m": F(40, 9)}, "d": {"c": F(0), "m": F(10, 3)}},
+    )
 
 
 def test_sibling_weights_that_differ_do_not_distort_the_parent() -> None:

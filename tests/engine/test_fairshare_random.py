@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from queuectl.engine.claims import Claim
 from queuectl.engine.fairshare import ONE, Shares, fair_shares
-from queuectl.engine.filling import Cause
+from queuectl.engine.rising import Cause
 from tests.engine import share_checks as checks
 from tests.engine.fairshare_exact import Fill, Tree
 from tests.engine.share_trees import Pool, differences, random_pool

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from queuectl.engine.claims import Claim
 from queuectl.engine.fairshare import ONE, Division, Shares, fair_shares
-from queuectl.engine.filling import Cause
+from queuectl.engine.rising import Cause
 from tests.engine.share_trees import random_pool
 
 GPU = "gpu"
