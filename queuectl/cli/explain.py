@@ -67,15 +67,26 @@ def lines(found: Json) -> list[str]:
     if found["nodes"]:
         text += ["", *_table(["node", "pods"], [[node["name"], node["pods"]] for node in found["nodes"]])]
     if found["path"] and found["phase"] in {"Pending", "Deactivated"}:
-        shown = columns.resources(found["path"], wide=False)
-        rows = [
-            [queue["metadata"]["name"], queue["state"], one["name"], one["used"], one["quota"], one["limit"]]
-            for queue in found["path"]
-            for one in queue["resources"]
-            if one["name"] in shown
-        ]
-        text += ["", *_table(["queue", "state", "resource", "used", "quota", "limit"], rows)] if rows else []
+        text += _path(found["path"])
     return text
+
+
+def _path(queues: list[Json]) -> list[str]:
+    """The queues from the leaf up, over all nodes, and in the pools in which they list something."""
+    shown = columns.resources(queues, wide=False)
+    rows: list[columns.Row] = []
+    pooled = False
+    for queue in queues:
+        listed = [one for one in queue["pools"] if one["quota"] is not None or one["limit"] is not None]
+        pooled |= bool(listed)
+        for one in (*queue["resources"], *listed):
+            if one["name"] in shown:
+                cells = [one.get("pool", "*"), one["name"], one["used"], one["quota"], one["limit"]]
+                rows.append([queue["metadata"]["name"], queue["state"], *cells])
+    headers = ["queue", "state", "pool", "resource", "used", "quota", "limit"]
+    if not pooled:
+        headers, rows = [*headers[:2], *headers[3:]], [[*row[:2], *row[3:]] for row in rows]
+    return ["", *_table(headers, rows)] if rows else []
 
 
 def _table(headers: list[str], rows: list[columns.Row]) -> list[str]:

@@ -67,7 +67,8 @@ class Fit(Struct, frozen=True, gc=False):
 class Refusal(Struct, frozen=True, gc=False):
     """All that stands in the way of a placement, required level first, then coarse to fine.
 
-    ``missing`` more pods of group ``short`` would have to fit somewhere, at least; 0 when no group is short by itself.
+    ``missing`` more pods of group ``short`` would have to fit somewhere, at least; 0 when no group is short by itself, or that
+    is not known.
     """
 
     misfits: tuple[Misfit, ...]

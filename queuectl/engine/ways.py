@@ -25,6 +25,7 @@ from queuectl.model.resources import Amounts, plus, times
 _KEPT = 20_000  # requests whose ways are kept; after this many they are found anew
 # Ways with one pool for as much as it can hold: the rest of a gang goes elsewhere in at most so many manners. Each is a search.
 _MANNERS = 8
+_TOLD = 8  # ways about which a refusal says something; each costs about 0.5 ms on 10,000 nodes
 
 
 class _Left(Struct, frozen=True):
@@ -82,12 +83,25 @@ class Ways:
         for rank in sorted({one.rank for one in left}):
             if (found := self._best(request, [one for one in left if one.rank == rank])) is not None:
                 return over, found
-        refused = []
-        for one in left:
-            if isinstance(refusal := self._placement.place(request, one.zones), Refusal):
-                refused.append(refusal)
-            shut += one.misfits
-        return tuple(dict.fromkeys((*over, *shut))), _merged(refused, apart=bool(shut))
+        shut += (misfit for one in left for misfit in one.misfits)
+        near = self._nearest(request, left)
+        answers = [self._placement.place(request, one.zones) for one in near]
+        refusal = _merged([one for one in answers if isinstance(one, Refusal)], apart=bool(shut))
+        if refusal is not None and len(near) < len(left):
+            refusal = Refusal(refusal.misfits, refusal.short)  # what the others lack may be less
+        return tuple(dict.fromkeys((*over, *shut))), refusal
+
+    def _nearest(self, request: Request, left: list[_Left]) -> list[_Left]:
+        """Of many ways, the few that have most room for the gang: enough is said with these."""
+        if len(left) <= _TOLD:
+            return left
+        rooms = self._placement.rooms
+
+        def lacking(one: _Left) -> int:
+            pairs = zip(request.groups, one.zones, strict=True)
+            return sum(max(group.count - rooms.room(group.shape, zone).total, 0) for group, zone in pairs)
+
+        return sorted(left, key=lacking)[:_TOLD]
 
     def _best(self, request: Request, left: list[_Left]) -> Fit | None:
         """The cheapest placement by one of these ways, of equal ones the first."""

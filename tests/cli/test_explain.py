@@ -6,7 +6,10 @@ import json
 
 import pytest
 
+from queuectl.contract import foreign
 from tests.cli.conftest import Call, Served
+from tests.serve import standin
+from tests.serve.standin import GPU, Standin
 
 
 def test_a_waiting_gang_shows_every_blocker_with_numbers_and_what_frees_it(call: Call) -> None:
@@ -35,6 +38,26 @@ def test_a_waiting_gang_shows_every_blocker_with_numbers_and_what_frees_it(call:
         "vision     Open    nvidia.com/gpu   8      8       10",
         "research   Open    nvidia.com/gpu   9      12      16",
     ]
+
+
+def test_where_queues_list_pools_their_rows_stand_beside_those_over_all_nodes(served: Served, call: Call) -> None:
+    def pooled(here: Standin) -> None:
+        here.see(foreign.POOLS, standin.pool("old", "r1"))
+        entries = [{"name": GPU, "quota": "8"}, {"name": GPU, "pool": "old", "limit": "9"}]
+        here.see(foreign.QUEUES, standin.queue("vision", "research", resources=entries))
+        here.lead()
+
+    served.do(pooled)
+    lines = call("explain", "gang", "big", "-n", "ml").out.splitlines()
+    assert lines[-4:] == [
+        "QUEUE      STATE   POOL   RESOURCE         USED   QUOTA    LIMIT",
+        "vision     Open    *      nvidia.com/gpu   8      8        <none>",
+        "vision     Open    old    nvidia.com/gpu   8      <none>   9",
+        "research   Open    *      nvidia.com/gpu   9      12       16",
+    ]
+    assert any(
+        "OverLimit: queue vision in pool old: needs 16 nvidia.com/gpu, 1 left of its limit 9" in line for line in lines
+    )
 
 
 def test_a_running_gang_shows_where(call: Call) -> None:

@@ -157,6 +157,30 @@ async def test_get_shows_the_columns(admin: Api, namespace: str, control_plane: 
     assert {name: shown[name] for name in wanted} == wanted
 
 
+async def test_get_shows_what_a_pool_selects(admin: Api) -> None:
+    """Maps and lists come as JSON; what was left out is filled in, or empty."""
+    path = "/apis/queuectl.io/v1alpha1/pools"
+    spec = {"nodeSelector": {"gpu": "h100", "team": "a"}, "resources": ["nvidia.com/gpu", "cpu"]}
+    for name, body in (("shown", spec), ("bare", {})):
+        await admin.create(
+            path, {"apiVersion": "queuectl.io/v1alpha1", "kind": "Pool", "metadata": {"name": name}, "spec": body}
+        )
+    try:
+        context = admin._session
+        assert context is not None
+        accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+        async with context.get(admin.server + path, headers=accept) as reply:
+            table = await reply.json()
+        names = [one["name"] for one in table["columnDefinitions"]]
+        found = [dict(zip(names, row["cells"], strict=True)) for row in table["rows"]]
+        shown = {one["Name"]: (one["Selector"], one["Topology"], one["Resources"]) for one in found}
+        assert shown["shown"] == ('{"gpu":"h100","team":"a"}', "default", '["nvidia.com/gpu","cpu"]')
+        assert shown["bare"][1] == "default"
+    finally:
+        for name in ("shown", "bare"):
+            await admin.delete(f"{path}/{name}")
+
+
 async def test_short_name_and_category(admin: Api) -> None:
     resources = {one["name"]: one for one in (await admin.get("/apis/queuectl.io/v1alpha1"))["resources"]}
     assert resources["podgroups"]["shortNames"] == ["gang", "gangs"]

@@ -215,6 +215,22 @@ def test_what_can_never_be_is_not_said_while_another_pool_is_only_full() -> None
     assert (why.evidence.pool, why.evidence.have, why.evidence.ever) == ("h100", 3, 8)
 
 
+def test_of_many_pools_the_refusal_names_the_nearest_few_and_any_of_them_wakes_the_gang() -> None:
+    """Twenty pools of one node; the gang lacks least where most is free, and starts where room comes first, named or not."""
+    world = World(queue("q"), [pool(f"p{n}", team=f"t{n}") for n in range(20)])
+    world.add(node(f"n{n:02}", 8, labels={"team": f"t{n}"}) for n in range(20))
+    for n in range(20):
+        world.occupy(f"o{n}", f"n{n:02}", 8 - n % 8)
+    world.add(gang("g", 8))
+    assert told(world.decide()) == [f"refuse g{' NoCapacity' * 8}"]
+    places = [one.evidence for one in world.engine.explain("g")]
+    assert [place.pool for place in places if isinstance(place, LevelEvidence)] == [
+        "p15", "p7", "p14", "p6", "p13", "p5", "p12", "p4",
+    ]  # fmt: skip
+    world.tell(c.OccupantGone("o0"))
+    assert told(world.decide()) == [admitted("g", n00=8)]
+
+
 def test_nodes_of_no_pool_are_there_for_everybody() -> None:
     """Who needs no GPU breaks into no GPU node, whatever pools there are, and is refused by none while those have room."""
     world = two(queue("q"))
