@@ -2,19 +2,20 @@
 
     python benchmarks/dashboard.py [gangs]
 
-One core, no cluster, no browser: the answers that a page asks for, made from the engine's view as for the first who asks
-after a change, and the look for changes that runs while somebody listens.
+One core, no cluster, no browser: the answers that a page or a command asks for, made from the engine's view as for the first
+who asks after a change (``ms`` of work, of which the controller's loop is held for ``held_ms`` at a time), and the look for
+changes that runs while somebody listens.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 import time
 from collections.abc import Callable
-
-import msgspec
+from typing import Any, TypeVar
 
 from queuectl.contract.config import Configuration
 from queuectl.control.clock import RealClock
@@ -26,10 +27,11 @@ from queuectl.model.resources import CPU, GPU, MEMORY, PODS, amounts
 from queuectl.model.topology import HOSTNAME, Level, Node
 from queuectl.serve.choice import Choice
 from queuectl.serve.live import INTERVAL
-from queuectl.serve.slices import PAUSE
+from queuectl.serve.slices import PAUSE, Making, Steps, whole
 from queuectl.serve.world import World
 from tests.serve.standin import NoCluster
 
+T = TypeVar("T")
 GI = 2**30
 NODES = 10_000
 PER_RACK = 16
@@ -68,39 +70,46 @@ def fill(controller: Controller, gangs: int) -> None:
     controller.engine.decide(gangs + 1)
 
 
-async def sliced(world: World) -> dict[str, float]:
-    """The map, as its viewers have it made: all of it, and the longest that the loop is held."""
-    making, longest, found = world.occupancy(), 0.0, None
+async def worked(making: Making[T]) -> tuple[T, dict[str, float]]:
+    """An answer as its readers have it made: all of the work, and the longest that the loop is held by it."""
+    longest, found = 0.0, None
     while found is None:
         began = time.perf_counter()
         found = making.work()
         longest = max(longest, time.perf_counter() - began)
         await asyncio.sleep(PAUSE)
-    spent, held = round(making.spent * 1000, 1), round(longest * 1000, 1)
-    return {"map_ms": spent, "map_held_ms": held, "map_kb": round(len(found.body) / 1000)}
+    return found, {"ms": round(making.spent * 1000, 1), "held_ms": round(longest * 1000, 1)}
 
 
 async def main(gangs: int) -> None:
     """Print one JSON line."""
     controller = Controller(NoCluster(), RealClock(), Configuration(), "benchmark")
     fill(controller, gangs)
-    world = World(controller)
-    encode = msgspec.json.Encoder().encode
-    asked: dict[str, Callable[[], msgspec.Struct]] = {
+    gc.collect()
+    gc.freeze()  # as the controller has it
+    gc.set_threshold(50_000, 50, 1000)
+    clock = [0.0]
+    world = World(controller, lambda: clock[0] + time.monotonic())
+    figures: dict[str, Any] = {"gangs": gangs, "nodes": NODES}
+
+    async def read() -> dict[str, float]:
+        making = world.reading()
+        return (await worked(making))[1] if making is not None else {}
+
+    figures["view"] = await read()
+    clock[0] += 1000  # it is too old now
+    controller.engine.observe(c.GangGone("g000000"))
+    figures["view_after_one_change"] = await read()
+    asked: dict[str, Callable[[], Steps[Any]]] = {
         "waiting": lambda: world.gang_listing(Choice(phases=frozenset({"Pending"}), sort="position", limit=200)),
         "all_gangs": lambda: world.gang_listing(Choice()),
-        "queues": lambda: world.listing("QueueList", list(world.queues())),
+        "queues": lambda: whole(world.listing("QueueList", world.queues())),
+        "all_nodes": world.node_listing,
+        "map": world.occupancy,
     }
-    figures: dict[str, float] = {"gangs": gangs, "nodes": NODES}
-    began = time.perf_counter()
-    world.view()
-    figures["view_ms"] = round((time.perf_counter() - began) * 1000, 1)
     for name, make in asked.items():
-        began = time.perf_counter()
-        body = encode(make())
-        figures[f"{name}_ms"] = round((time.perf_counter() - began) * 1000, 1)
-        figures[f"{name}_kb"] = round(len(body) / 1000)
-    figures |= await sliced(world)
+        answer, cost = await worked(world.answer(make, name))
+        figures[name] = {**cost, "kb": round(len(answer.body) / 1000)}
     rounds = 1000
     began = time.process_time()
     for _ in range(rounds):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from aiohttp import hdrs, web
@@ -10,9 +10,9 @@ from aiohttp import hdrs, web
 from queuectl.serve import objects
 from queuectl.serve.ask import Ask
 from queuectl.serve.choice import SORTS, Choice
-from queuectl.serve.slices import Making, finished
+from queuectl.serve.slices import Making, Steps, finished, whole
 from queuectl.serve.words import PHASES, PREFIX
-from queuectl.serve.world import Kept, World
+from queuectl.serve.world import World
 
 _REASONS = {
     400: "BadRequest",
@@ -78,40 +78,37 @@ class Api:
             await finished(self._ask, making)
 
     async def _answer(
-        self, request: web.Request, make: Callable[[], msgspec.Struct], *about: object
+        self, request: web.Request, make: Callable[[], Steps[objects.Object]], *about: object
     ) -> web.StreamResponse:
-        """What ``make`` gives, made once for all who ask ``about`` it while the view stands.
+        """What ``make`` gives, made once for all who ask ``about`` it while the view stands; in slices where it has steps.
 
         Nothing is answered before everything was read: half a list looks like a whole one. Whoever has the answer already
-        (If-None-Match) is told so: 304.
+        (If-None-Match) is told so: 304. Whoever goes away leaves the rest of the work to others who wait, or undone.
         """
         await self._read()
+        found = await finished(self._ask, await self._ask(lambda: self._world.answer(make, *about)))
+        if request.headers.get(hdrs.IF_NONE_MATCH) == found.tag:
+            return web.Response(status=304, headers={hdrs.ETAG: found.tag})
+        response = reply(found.body)
+        response.headers[hdrs.ETAG] = found.tag
+        return response
 
-        def read() -> Kept:
-            return self._world.kept(lambda: objects.encoded(make()), *about)
-
-        return _told(request, await self._ask(read))
-
-    async def _list(
-        self, request: web.Request, kind: str, items: Callable[[], Iterable[msgspec.Struct]]
+    async def _one(
+        self, request: web.Request, make: Callable[[], objects.Object], *about: object
     ) -> web.StreamResponse:
-        _query(request)
-
-        def make() -> msgspec.Struct:
-            found = list(items())  # reads the view, whose time the list then tells
-            return self._world.listing(kind, found)
-
-        return await self._answer(request, make, kind)
+        """An answer about few things."""
+        return await self._answer(request, lambda: whole(make()), *about)
 
     async def queues(self, request: web.Request) -> web.StreamResponse:
         """All queues, each after its parent."""
-        return await self._list(request, "QueueList", self._world.queues)
+        _query(request)
+        return await self._one(request, lambda: self._world.listing("QueueList", self._world.queues()), "queues")
 
     async def queue(self, request: web.Request) -> web.StreamResponse:
         """One queue."""
         _query(request)
         name = request.match_info["name"]
-        return await self._answer(request, lambda: self._world.alone(self._world.queue(name)), "queue", name)
+        return await self._one(request, lambda: self._world.alone(self._world.queue(name)), "queue", name)
 
     async def gangs(self, request: web.Request) -> web.StreamResponse:
         """Gangs by namespace, queue (with all below it), phases and a search; sorted, and the first few of many."""
@@ -123,68 +120,57 @@ class Api:
         _query(request)
         space, name = request.match_info["namespace"], request.match_info["name"]
 
-        def make() -> msgspec.Struct:
+        def make() -> objects.Gang:
             return self._world.alone(self._world.describe(self._world.gang(space, name), pods=True))
 
-        return await self._answer(request, make, "gang", space, name)
+        return await self._one(request, make, "gang", space, name)
 
     async def explain(self, request: web.Request) -> web.StreamResponse:
         """Why it waits, or where it runs."""
         _query(request)
         space, name = request.match_info["namespace"], request.match_info["name"]
-        return await self._answer(
+        return await self._one(
             request, lambda: self._world.explain(self._world.gang(space, name)), "explain", space, name
         )
 
     async def nodes(self, request: web.Request) -> web.StreamResponse:
         """All nodes."""
-        return await self._list(request, "NodeList", self._world.nodes)
+        _query(request)
+        return await self._answer(request, self._world.node_listing, "nodes")
 
     async def node(self, request: web.Request) -> web.StreamResponse:
         """One node."""
         _query(request)
         name = request.match_info["name"]
-        return await self._answer(request, lambda: self._world.alone(self._world.node(name)), "node", name)
+        return await self._one(request, lambda: self._world.alone(self._world.node(name)), "node", name)
 
     async def pools(self, request: web.Request) -> web.StreamResponse:
         """All pools."""
-        return await self._list(request, "PoolList", self._world.pools)
+        _query(request)
+        return await self._one(request, lambda: self._world.listing("PoolList", self._world.pools()), "pools")
 
     async def pool(self, request: web.Request) -> web.StreamResponse:
         """One pool."""
         _query(request)
         name = request.match_info["name"]
-        return await self._answer(request, lambda: self._world.alone(self._world.pool(name)), "pool", name)
+        return await self._one(request, lambda: self._world.alone(self._world.pool(name)), "pool", name)
 
     async def occupancy(self, request: web.Request) -> web.StreamResponse:
-        """Who holds how much of a resource where: of the commonest device, unless another resource is named.
-
-        The largest of all answers, so it is made in slices. Whoever goes away leaves it to others, or to nobody.
-        """
+        """Who holds how much of a resource where: of the commonest device, unless another resource is named."""
         resource = _query(request, "resource").get("resource", "")
 
-        def begin() -> Making[Kept]:
+        def make() -> Steps[objects.Object]:
             try:
                 return self._world.occupancy(resource)
             except LookupError as problem:
                 raise BadRequest(str(problem)) from None
 
-        await self._read()
-        return _told(request, await finished(self._ask, await self._ask(begin)))
+        return await self._answer(request, make, "occupancy", resource)
 
     async def controller(self, request: web.Request) -> web.StreamResponse:
         """The controller itself; also before it has read the cluster."""
         _query(request)
         return reply(await self._ask(self._world.state))
-
-
-def _told(request: web.Request, found: Kept) -> web.Response:
-    """An answer, unless whoever asks has it already (If-None-Match)."""
-    if request.headers.get(hdrs.IF_NONE_MATCH) == found.tag:
-        return web.Response(status=304, headers={hdrs.ETAG: found.tag})
-    response = reply(found.body)
-    response.headers[hdrs.ETAG] = found.tag
-    return response
 
 
 def choice(query: dict[str, str]) -> Choice:

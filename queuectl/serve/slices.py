@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Generic, TypeVar
 
 from queuectl.serve.ask import Ask
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
@@ -49,6 +50,22 @@ class Making(Generic[T]):
                 self._left = self._monotonic()
                 self.spent += self._left - began
         return self._done
+
+
+def each(items: Iterable[S], make: Callable[[S], T], many: int) -> Steps[list[T]]:
+    """What ``make`` gives for each, so ``many`` a step."""
+    found = []
+    for number, one in enumerate(items):
+        if number % many == 0:
+            yield
+        found.append(make(one))
+    return found
+
+
+def whole(found: T) -> Steps[T]:
+    """What is too small for steps, as if it had some."""
+    yield from ()
+    return found
 
 
 async def finished(ask: Ask, making: Making[T]) -> T:

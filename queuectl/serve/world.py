@@ -20,12 +20,15 @@ from queuectl.serve import forms, objects
 from queuectl.serve.choice import Choice, choose
 from queuectl.serve.occupancy import Occupants, devices, occupancy
 from queuectl.serve.readiness import readiness
-from queuectl.serve.slices import Making, Steps
+from queuectl.serve.slices import Making, Steps, each
 
 MAX_AGE = 0.5  # seconds for which a view is used again, so that eager readers cannot keep the loop from deciding;
 RESTRAINT = 4  # and so many times longer than it took to read it and to make lists of it (5000 gangs: 0.25 s)
 FEW = 200  # waiting gangs, up to which the reasons of all are looked at anew for a list: 40 ms
 KEPT = 256  # answers kept while a view stands; whoever asks for more different ones pays for each
+# From one step to the next about half a millisecond: gangs whose reasons are looked at anew, gangs or nodes that are
+# described, parts of a list that are encoded.
+LOOKED, DESCRIBED, ENCODED = 3, 25, 50
 
 
 class Absent(LookupError):
@@ -63,10 +66,9 @@ class World:
         self._read_at = 0.0
         self._as_of = 0
         self._revision = 0
-        self._kept: dict[tuple[object, ...], Kept] = {}
         self._looked: dict[str, GangView] = {}
         self._reading: Making[bool] | None = None
-        self._making: dict[tuple[object, ...], Making[Kept]] = {}
+        self._answers: dict[tuple[object, ...], Making[Kept]] = {}
         self._devices: list[str] | None = None  # of this view, once somebody asked
         self._spent = 0.0
 
@@ -78,9 +80,8 @@ class World:
             self._view, self._as_of = self.controller.view(), self.controller.clock.now()
             self._revision = self.controller.revision
             self._reading = None
-            self._kept.clear()
+            self._answers.clear()
             self._looked.clear()
-            self._making.clear()
             self._devices = None
             self._read_at = self._monotonic()
             self._spent = prepared + self._read_at - began
@@ -105,20 +106,26 @@ class World:
     def _current(self) -> bool:
         """Whether there is a view that is used again."""
         age = self._monotonic() - self._read_at
-        spent = self._spent + sum(making.spent for making in self._making.values())
+        spent = self._spent + self._answering()
         return self._view is not None and 0 <= age < max(MAX_AGE, RESTRAINT * spent)
 
-    def kept(self, make: Callable[[], bytes], *about: object) -> Kept:
-        """What ``make`` gave when it was last asked ``about`` this view: many watchers cost one answer."""
+    def _answering(self) -> float:
+        """Seconds of work on the answers that are kept."""
+        return sum(making.spent for making in self._answers.values())
+
+    def answer(self, make: Callable[[], Steps[objects.Object]], *about: object) -> Making[Kept]:
+        """What ``make`` gives: made once for all who ask ``about`` it while this view stands, in the making.
+
+        Raises what ``make`` raises. What a step looks up beyond the view (owners, pods) may be a little later than that.
+        """
         self.view()
         about = (*about, self.controller.leading)
-        if (found := self._kept.get(about)) is None:
-            if len(self._kept) >= KEPT:
-                self._kept.clear()
-            began = self._monotonic()
-            found = self._kept[about] = _tagged(make(), to_wire(self._as_of))
-            self._spent += self._monotonic() - began
-        return found
+        if about not in self._answers:
+            if len(self._answers) >= KEPT:
+                self._spent += self._answering()
+                self._answers.clear()
+            self._answers[about] = Making(_encoded(make(), to_wire(self._as_of)), self._monotonic)
+        return self._answers[about]
 
     # ---- the controller itself
 
@@ -157,26 +164,26 @@ class World:
             kind=kind, as_of=to_wire(self._as_of), leading=self.controller.leading, items=list(items)
         )
 
-    def gang_listing(self, choice: Choice) -> objects.GangListing:
+    def gang_listing(self, choice: Choice) -> Steps[objects.GangListing]:
         """The gangs that were asked for: all are counted, the first ``limit`` are described.
 
         With a limit, reasons are looked at anew, for a decision only looks at a gang again when it might help: of those
         that are described, and of all that wait where these are few, so that counts, order and search agree with them.
         """
-        view = self.view()
+        return self._gang_listing(self.view(), choice, to_wire(self._as_of), leading=self.controller.leading)
+
+    def _gang_listing(self, view: View, choice: Choice, as_of: str, *, leading: bool) -> Steps[objects.GangListing]:
         few = sum(gang.phase == "Pending" for gang in view.gangs) <= FEW
         if choice.limit and few:
-            view = replace(view, gangs=tuple(self._anew(gang) for gang in view.gangs))
+            view = replace(view, gangs=tuple((yield from each(view.gangs, self._anew, LOOKED))))
+        yield
         chosen = choose(view, choice, self._owner_name)
         shown = chosen.gangs[: choice.limit or None]
         if choice.limit and not few:
-            shown = [self._anew(gang) for gang in shown]
+            shown = yield from each(shown, self._anew, LOOKED)
+        items = yield from each(shown, self.describe, DESCRIBED)
         return objects.GangListing(
-            as_of=to_wire(self._as_of),
-            leading=self.controller.leading,
-            total=len(chosen.gangs),
-            reasons=chosen.reasons,
-            items=[self.describe(gang) for gang in shown],
+            as_of=as_of, leading=leading, total=len(chosen.gangs), reasons=chosen.reasons, items=items
         )
 
     def _anew(self, gang: GangView) -> GangView:
@@ -345,9 +352,13 @@ class World:
 
     # ---- nodes
 
-    def nodes(self) -> list[objects.Node]:
+    def node_listing(self) -> Steps[objects.Listing]:
         """All nodes by name."""
-        return [forms.node(node) for node in self.view().nodes]
+        return self._node_listing(self.view(), self.listing("NodeList", ()))
+
+    def _node_listing(self, view: View, listing: objects.Listing) -> Steps[objects.Listing]:
+        listing.items = yield from each(view.nodes, forms.node, DESCRIBED)
+        return listing
 
     def node(self, name: str) -> objects.Node:
         """One node with its gangs. Raises Absent."""
@@ -385,39 +396,23 @@ class World:
         ]
         return pool
 
-    def occupancy(self, resource: str = "") -> Making[Kept]:
-        """Who holds how much of one resource where, in the making. Raises LookupError for a resource that no node has.
-
-        Made once for all who ask while the view stands. Of its gangs, the owners and the sizes of their pods are read while
-        it is made, so a little later than the view.
-        """
+    def occupancy(self, resource: str = "") -> Steps[objects.Occupancy]:
+        """Who holds how much of one resource where. Raises LookupError for a resource that no node has."""
         view = self.view()
         if self._devices is None:
             self._devices = devices(view.nodes)
         known = self._devices
         if resource and resource not in known:
             raise LookupError(f'no node has resource "{resource}"; known are {", ".join(known)}')
-        resource = resource or next(iter(known), "")
-        leading = self.controller.leading
-        about = (resource, leading)
-        if about not in self._making:
-            steps = self._map(view, resource, known, to_wire(self._as_of), leading=leading)
-            self._making[about] = Making(steps, self._monotonic)
-        return self._making[about]
+        about = resource or next(iter(known), "")
+        return self._map(view, about, known, to_wire(self._as_of), leading=self.controller.leading)
 
-    def _map(self, view: View, resource: str, known: list[str], as_of: str, *, leading: bool) -> Steps[Kept]:
+    def _map(
+        self, view: View, resource: str, known: list[str], as_of: str, *, leading: bool
+    ) -> Steps[objects.Occupancy]:
         found = yield from occupancy(view, resource, self._occupants)
         found.as_of, found.leading, found.resources = as_of, leading, known
-        blocks, digest = [], hashlib.blake2b(digest_size=12)
-        for block in found.blocks:  # 10,000 nodes at once would take 10 ms, and as long to hash
-            yield
-            blocks.append(Raw(objects.encode(block)))
-            digest.update(blocks[-1])
-        found.blocks = []
-        digest.update(_dateless(objects.encode(found), as_of))
-        found.blocks = blocks  # type: ignore[assignment]  # encoded already: what is Raw is written as it is
-        yield
-        return Kept(objects.encoded(found), f'"{digest.hexdigest()}"')
+        return found
 
     def _occupants(self, gang: GangView) -> Occupants:
         source = self.controller.source
@@ -425,14 +420,25 @@ class World:
         return Occupants(self._owner_name(gang.uid), source.gang(gang.uid), members)
 
 
-def _tagged(body: bytes, as_of: str) -> Kept:
-    """An answer with its tag."""
-    return Kept(body, f'"{hashlib.blake2b(_dateless(body, as_of), digest_size=12).hexdigest()}"')
-
-
-def _dateless(body: bytes, as_of: str) -> bytes:
-    """An answer without the time at which it was so: the view's is the first."""
-    return body.replace(f'"asOf":"{as_of}"'.encode(), b"", 1)
+def _encoded(steps: Steps[objects.Object], as_of: str) -> Steps[Kept]:
+    """The answer and its tag. Lists are encoded and hashed a part at a time: of 10,000 nodes all at once takes 20 ms."""
+    found = yield from steps
+    digest = hashlib.blake2b(digest_size=12)
+    name = next((one for one in ("items", "blocks") if hasattr(found, one)), "")
+    encoded = []
+    for number, part in enumerate(getattr(found, name, ())):
+        if number % ENCODED == 0:
+            yield
+        encoded.append(Raw(objects.encode(part)))
+        digest.update(encoded[-1])
+    if name:
+        setattr(found, name, [])
+    # The time does not count: the view's is the first in every answer.
+    digest.update(objects.encode(found).replace(f'"asOf":"{as_of}"'.encode(), b"", 1))
+    if name:
+        setattr(found, name, encoded)  # what is Raw is written as it is
+        yield
+    return Kept(objects.encoded(found), f'"{digest.hexdigest()}"')
 
 
 def _asked_for(gang: GangView) -> tuple[bool, bool, int, str]:

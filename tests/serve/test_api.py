@@ -11,7 +11,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from queuectl.contract import foreign
-from queuectl.serve import world
+from queuectl.serve import slices, world
 from queuectl.serve.app import application
 from queuectl.serve.world import MAX_AGE, RESTRAINT, World
 from tests.serve import standin
@@ -204,7 +204,7 @@ async def test_the_state_is_told_before_anything_was_read() -> None:
 async def test_many_watchers_cost_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each description is work on the loop that decides: lists are made once while the view stands."""
     here, described = story(), Counter[str]()
-    for name in ("describe", "_queue", "nodes", "_map"):
+    for name in ("describe", "_queue", "node_listing", "_map"):
         real = getattr(World, name)
 
         def counting(*given: Any, name: str = name, real: Any = real, **more: Any) -> Any:
@@ -212,7 +212,7 @@ async def test_many_watchers_cost_one_answer(monkeypatch: pytest.MonkeyPatch) ->
             return real(*given, **more)
 
         monkeypatch.setattr(World, name, counting)
-    once = {"describe": 5, "_queue": 4, "nodes": 1, "_map": 1}
+    once = {"describe": 5, "_queue": 4, "node_listing": 1, "_map": 1}
     async with asking(here) as client:
         for path in ("gangs", "queues", "nodes", "occupancy"):
             first = await get(client, f"/api/v1/{path}")
@@ -236,6 +236,7 @@ async def test_what_is_expensive_is_not_made_anew_all_the_time(monkeypatch: pyte
         return describe(*given, **more)
 
     monkeypatch.setattr(World, "describe", slow)
+    monkeypatch.setattr(slices, "SLICE", 1000.0)  # the clock stands still while somebody waits for the next slice
     async with asking(here) as client:
         first = await get(client, "/api/v1/gangs")  # five gangs
         here.later(RESTRAINT - 1.1)

@@ -274,9 +274,9 @@ async def test_a_view_that_is_used_again_holds_its_number_back(monkeypatch: pyte
         stream = await client.get("/events")
         await block(stream)
         first = await event(stream)
-        assert len(world.nodes()) == 4
+        assert len(world.view().nodes) == 4
         here.see(foreign.NODES, node("gpu-4", "r3"))
         assert await block(stream) == [": nothing new"]
         clock[0] = 1000.0
         assert (await event(stream))["revision"] == first["revision"] + 1
-        assert len(world.nodes()) == 5
+        assert len(world.view().nodes) == 5

@@ -14,7 +14,6 @@ from queuectl.serve import world as world_module
 from queuectl.serve.app import application
 from queuectl.serve.occupancy import occupancy
 from queuectl.serve.slices import PAUSE, SLICE, Making, Steps
-from tests.serve import standin
 from tests.serve.standin import Standin, story
 from tests.serve.test_api import get
 
@@ -99,15 +98,27 @@ async def test_the_loop_goes_on_while_a_map_is_made_and_many_get_the_same(monkey
     assert len(found[0]["blocks"]) == 2
 
 
-async def test_a_map_is_made_once_while_its_view_stands() -> None:
-    """And for one resource."""
+async def test_an_answer_is_made_once_while_its_view_stands() -> None:
+    """And for all who ask the same."""
     here: Standin = story()
     world = world_module.World(here.controller, here.clock.monotonic)
-    making = world.occupancy()
-    assert world.occupancy(standin.GPU) is making
-    assert world.occupancy("cpu") is not making
+    making = world.answer(world.occupancy, "map")
+    assert world.answer(world.occupancy, "map") is making
+    assert world.answer(world.node_listing, "nodes") is not making
     found = making.work()
     assert found is not None
-    assert world.occupancy().work() is found
+    assert world.answer(world.occupancy, "map").work() is found
     here.later(1000)
-    assert world.occupancy() is not making  # of another view
+    assert world.answer(world.occupancy, "map") is not making  # of another view
+
+
+async def test_of_more_answers_than_are_kept_none_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But what they cost is."""
+    monkeypatch.setattr(world_module, "KEPT", 2)
+    here: Standin = story()
+    world = world_module.World(here.controller, here.clock.monotonic)
+    first = world.answer(world.node_listing, 0)
+    assert [world.answer(world.node_listing, about) is first for about in (0, 1, 0, 2, 0)] == [
+        *(True, False, True),
+        *(False, False),
+    ]
