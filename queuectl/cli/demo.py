@@ -7,6 +7,7 @@ import gc
 import itertools
 import logging
 import os
+import shutil
 import signal
 import sys
 import time
@@ -57,7 +58,7 @@ class Result(Report, kw_only=True):
 
 @click.command("demo")
 @click.option("--nodes", "fleet", default="64x8", metavar="NxG", help="Nodes x GPUs in each.  [default: 64x8]")
-@click.option("--speed", default=SPEED, type=click.FloatRange(1, 5000), help=f"Times real.  [default: {SPEED:g}]")
+@click.option("--speed", default=SPEED, type=click.FloatRange(1, 5000), help=f"Times real time.  [default: {SPEED:g}]")
 @click.option(
     "--load",
     default=0.9,
@@ -294,6 +295,12 @@ def _home(workload: Workload) -> str:
     return next(str(q["metadata"]["name"]) for q in workload.queues if q["metadata"]["name"] not in inner)
 
 
+def _program() -> str:
+    """How this program is called where it was called: by its name where the shell finds it, else by its path."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "queuectl" and shutil.which("queuectl") is None else "queuectl"
+
+
 async def _draw(screen: Screen, controller: Controller, play: Play, workload: Workload) -> None:
     loop = asyncio.get_running_loop()
     speed = loop.speed if isinstance(loop, VirtualLoop) and loop.speed else SPEED
@@ -304,7 +311,8 @@ async def _draw(screen: Screen, controller: Controller, play: Play, workload: Wo
 
 def _links(url: str, kubeconfig: str, host: str, port: int) -> Iterator[str]:
     server = "" if (host, port) == (HOST, PORT) else f"export QUEUECTL_SERVER={url}; "
+    me = _program()
     yield f"dashboard: {url}/"
-    yield f"in a second terminal: {server}queuectl get queues; queuectl get gangs -A; queuectl explain gang NAME -n QUEUE"
-    yield f"what changes something: export KUBECONFIG={kubeconfig}; queuectl requeue gang NAME -n QUEUE"
+    yield f"in a second terminal: {server}{me} get gangs -A --phase Pending; {me} explain gang NAME -n NAMESPACE"
+    yield f"what changes something: export KUBECONFIG={kubeconfig}; {me} requeue gang NAME -n NAMESPACE"
     yield "Ctrl-C ends it"

@@ -102,6 +102,17 @@ class _Lister:
             render.say("note: this controller does not lead; positions and reasons may be old or missing")
         return found
 
+    def left(self, item: Json) -> Json | None:
+        """What became of a gang that was listed and is no more: it may fit the filters no longer. None when it is gone."""
+        if not any(self._filters.values()):
+            return None
+        meta = item["metadata"]
+        try:
+            found = self._server.get("namespaces", meta["namespace"], "gangs", meta["name"])
+        except NotFound:
+            return None
+        return found if found["metadata"]["uid"] == meta["uid"] else None
+
     def _named(self) -> Iterator[Json]:
         self.missing.clear()
         for name in self.names:
@@ -157,7 +168,8 @@ def _once(lister: _Lister, printer: _Printer) -> None:
     if lister.missing:
         raise click.exceptions.Exit(1)
     if not listing["items"]:
-        render.say(f"No {lister.kind} found" + (f" in namespace {lister.namespace}." if lister.namespace else "."))
+        where = f" in namespace {lister.namespace}; -A shows those of all namespaces." if lister.namespace else "."
+        render.say(f"No {lister.kind} found{where}")
 
 
 def _watch(lister: _Lister, printer: _Printer) -> None:
@@ -167,7 +179,7 @@ def _watch(lister: _Lister, printer: _Printer) -> None:
         listing = lister.list()
         now = {columns.key(item): item for item in listing["items"]}
         changed = [item for key, item in now.items() if _lasting(before.get(key)) != _lasting(item)]
-        gone = [{**item, **_GONE} for key, item in before.items() if key not in now]
+        gone = [lister.left(item) or {**item, **_GONE} for key, item in before.items() if key not in now]
         printer.changes([*changed, *gone], listing)
         if lister.missing and not before and not now:
             raise Problem(lister.missing[0].message, lister.missing[0].advice)

@@ -67,6 +67,8 @@ def targets(arguments: tuple[str, ...], known: tuple[str, ...] = KINDS) -> tuple
     if kind is None and _maker(first) and (slash or len(arguments) > 1):
         kind = GANGS
     if kind not in known:
+        if known == (GANGS,):
+            raise Usage(f'"{first}" is no kind of gang; as in: gang NAME, job/NAME, pod/NAME')
         raise Usage(f'"{first}" is none of {", ".join(known)}')
     if not slash:
         return kind, list(arguments[1:])

@@ -71,5 +71,5 @@ def _waiting(gang: GangView, source: Source, now: int) -> WaitingLine:
         position=gang.position,
         need=f"{gang.minimum} pod{'' if gang.minimum == 1 else 's'}",
         age=now - gang.queued_at,
-        why=sentence(misfits[0]) if misfits else "not looked at yet",
+        why=sentence(misfits[0]).partition(";")[0] if misfits else "not looked at yet",  # the rest: `explain`
     )

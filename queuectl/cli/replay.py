@@ -44,7 +44,8 @@ def command(
     queuectl replay rack-needs-eight-has-four.yaml
     queuectl replay trace_job.csv --nodes 128x8
 
-    A scenario ends with exit code 1 when something is not as it expects, with one line each on standard error.
+    A job of n GPUs in a trace is a gang of n pods with one GPU each. A scenario ends with exit code 1 when something is
+    not as it expects, with one line each on standard error.
     """
     chosen = _format(file, format_)
     try:
@@ -67,7 +68,11 @@ def _format(file: Path, named: str | None) -> traces.Format | None:
     if named is not None:
         return traces.FORMATS.get(named)
     with file.open(encoding="utf-8", errors="replace") as opened:
-        return traces.detect(opened.readline(10_000).rstrip("\n"))
+        found = traces.detect(opened.readline(10_000).rstrip("\n"))
+    if found is None and file.suffix.lower() == ".csv":
+        known = ", ".join(traces.FORMATS)
+        raise Usage(f"{file}: its first line is of no trace that is known: {known} (docs/replay.md)")
+    return found
 
 
 # ---- scenarios

@@ -18,6 +18,7 @@ from queuectl.cli.text import ago, plain
 
 BAR = 32  # characters for all GPUs
 WAITING = 8  # gangs shown
+LEGEND = "GPUS: █ used, ▓ of these borrowed, ░ wanted"
 
 
 class QueueLine(Struct, frozen=True):
@@ -93,23 +94,22 @@ class Screen:
         if picture is None:
             return Group(Text("starting"))
         links = [Text(link, style="dim", no_wrap=True) for link in self._links]
-        return Group(_head(picture), _queues(picture), _waiting(picture), *links)
+        return Group(_head(picture), _queues(picture), Text(LEGEND, style="dim"), _waiting(picture), *links)
 
 
-def _head(picture: Picture) -> Table:
-    table = Table.grid(padding=(0, 3))
+def _head(picture: Picture) -> Group:
     clock = datetime.fromtimestamp(picture.now / 1000, UTC).strftime("day %-j  %H:%M")
+    speed = f"{picture.speed:g} × real time" if picture.speed else "as fast as it goes"
     share = picture.running_gpus / max(picture.gpus, 1)
-    table.add_row(
-        Text(clock, style="bold"),
-        f"{picture.speed:g} × real time" if picture.speed else "as fast as it goes",
-        f"{picture.running_gpus}/{picture.gpus} GPUs busy ({share:.0%})",
-        f"{picture.finished} of {picture.gangs} gangs finished, {picture.waiting} waiting",
-        f"wait p50 {picture.wait_p50:.0f} s, p95 {picture.wait_p95:.0f} s",
-    )
+    gangs = f"{picture.finished} of {picture.gangs} gangs finished, {picture.waiting} waiting"
+    half, most = (ago(round(seconds * 1000)) for seconds in (picture.wait_p50, picture.wait_p95))
+    lines: list[Text | ProgressBar] = [
+        Text.assemble((clock, "bold"), f"   {speed}   {picture.running_gpus}/{picture.gpus} GPUs busy ({share:.0%})"),
+        Text(f"{gangs}   half wait at most {half}, 95 % at most {most}"),
+    ]
     if picture.part is not None:
-        table.add_row(ProgressBar(total=1.0, completed=picture.part, width=BAR))
-    return table
+        lines.append(ProgressBar(total=1.0, completed=picture.part, width=BAR))
+    return Group(*lines)
 
 
 def _queues(picture: Picture) -> Table:
@@ -142,7 +142,12 @@ def _waiting(picture: Picture) -> Table:
     table.add_column("WHY", no_wrap=True, overflow="ellipsis", ratio=1)
     for line in picture.pending[:WAITING]:
         table.add_row(
-            plain(line.name), plain(line.queue), str(line.position), line.need, ago(line.age), plain(line.why)
+            plain(line.name),
+            plain(line.queue),
+            str(line.position or "-"),
+            line.need,
+            ago(line.age),
+            plain(line.why),
         )
     if len(picture.pending) > WAITING:
         table.add_row(f"… {len(picture.pending) - WAITING} more")

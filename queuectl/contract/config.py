@@ -78,7 +78,9 @@ def load(path: Path | None) -> Configuration:
         return Configuration()
     try:
         found = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
+    except OSError as problem:
+        raise InvalidConfiguration(f"{path}: {problem.strerror or problem}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as problem:
         raise InvalidConfiguration(f"{path}: {problem}") from None
     if not isinstance(found, dict | None):
         raise InvalidConfiguration(f"{path}: must be a mapping of settings, as `bindTimeout: 60s`")

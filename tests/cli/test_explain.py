@@ -93,7 +93,9 @@ def test_a_standby_says_that_it_does_not_know(served: Served, call: Call) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["explain", "queue", "vision"], '"queue" is none of gangs'),
+        (["explain", "queue", "vision"], '"queue" is no kind of gang; as in: gang NAME, job/NAME, pod/NAME'),
+        (["explain", "train"], '"train" is no kind of gang; as in: gang NAME, job/NAME, pod/NAME'),
+        (["explain", "job"], '"job" is no kind of gang; as in: gang NAME, job/NAME, pod/NAME'),
         (["explain", "gang"], "name one of the gangs, as in: gang NAME"),
         (["explain", "gang", "a", "b"], "name one of the gangs, as in: gang NAME"),
         (["describe", "gangs"], "name one of the gangs, as in: gang NAME"),

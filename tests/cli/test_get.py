@@ -192,12 +192,14 @@ def test_the_namespace_is_that_of_the_kubeconfig(call: Call, tmp_path: Any, monk
     monkeypatch.setenv("KUBECONFIG", f"/nothing/there:{config}")
     assert call("get", "gangs", "-o", "name").out.count("\n") == 2
     config.write_text("not: [a, kubeconfig")
-    assert call("get", "gangs").err == "No gangs found in namespace default.\n"
+    assert call("get", "gangs").err == "No gangs found in namespace default; -A shows those of all namespaces.\n"
 
 
 def test_nothing_found_is_no_failure_and_says_so_on_stderr(call: Call) -> None:
     done = call("get", "gangs", "-n", "empty")
-    assert (done.code, done.out, done.err) == (0, "", "No gangs found in namespace empty.\n")
+    said = "No gangs found in namespace empty; -A shows those of all namespaces.\n"
+    assert (done.code, done.out, done.err) == (0, "", said)
+    assert call("get", "gangs", "-A", "--phase", "Evicting").err == "No gangs found.\n"
 
 
 def test_a_name_that_is_not_there_fails_after_the_others_were_printed(call: Call) -> None:
@@ -263,6 +265,38 @@ def test_watch_prints_what_changes_until_the_controller_is_gone(
         ["sweep", "language", "Pending", "0/3", "<none>", "WaitingForMembers", "60m"],
         ["sweep", "language", "Pending", "0/3", "<none>", "WaitingForMembers", "60m"],
         ["sweep", "language", "Gone", "0/3", "<none>", "<none>", "60m"],
+    ]
+
+
+def test_watch_tells_what_became_of_that_which_fits_no_more(
+    served: Served, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those that wait, one finishes and another is deleted: only that one is gone."""
+
+    def over(here: Standin) -> None:
+        status = {"conditions": [{"type": "Finished", "status": "True", "reason": "Completed", "message": ""}]}
+        here.see(foreign.POD_GROUPS, standin.group("job-later-ccccc", "vision", 1, owner="later", status=status))
+        here.controller.observe(list(here.controller.source.gone(foreign.POD_GROUPS, "podgroups-nlp-sweep")))
+        here.controller.observe(list(here.controller.source.gone(foreign.PODS, "pods-nlp-sweep-0")))
+        here.lead()
+
+    changes = iter([over])
+
+    def pause(_: float) -> None:
+        change = next(changes, None)
+        if change is None:
+            raise KeyboardInterrupt
+        served.do(change)
+
+    monkeypatch.setattr(get, "pause", pause)
+    done = call("get", "gangs", "-A", "--phase", "Pending", "-w")
+    assert [line.split()[1:4:2] for line in done.out.splitlines()] == [
+        ["NAME", "PHASE"],
+        ["job-big-bbbbb", "Pending"],
+        ["job-later-ccccc", "Pending"],
+        ["sweep", "Pending"],
+        ["job-later-ccccc", "Finished"],
+        ["sweep", "Gone"],
     ]
 
 

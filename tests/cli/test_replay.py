@@ -120,3 +120,13 @@ def test_wrong_usage(scenario: Path, trace: Path, arguments: list[str], says: st
     done = invoke("replay", str(scenario.parent / arguments[0]), *arguments[1:])
     assert done.code == 2
     assert says in done.err
+
+
+def test_a_table_of_some_other_kind_is_named_as_such(tmp_path: Path) -> None:
+    """It is no scenario with mistakes."""
+    other = tmp_path / "pods.csv"
+    other.write_text("name,cpu_milli,memory_mib,num_gpu\np,1,2,3\n")
+    done = invoke("replay", str(other), "--nodes", "1x2")
+    known = "philly-chronus, tiresias, philly-gavel"
+    assert done.err == f"error: {other}: its first line is of no trace that is known: {known} (docs/replay.md)\n"
+    assert done.code == 2
