@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuectl.engine.asks import core_request
+from queuectl.engine.engine import Engine
 from queuectl.engine.pools import Pools
 from queuectl.model import changes as c
 from queuectl.model.gangs import Role, Stage
@@ -477,3 +479,67 @@ def test_a_level_of_one_pool_wakes_who_waited_for_it() -> None:
     assert told(world.decide()) == ["refuse g UnknownLevel"]
     world.tell(c.LevelsSeen((rack, host), "racks"))
     assert told(world.decide()) == ["admit g 0=n0"]
+
+
+# ---- waking
+
+
+def test_the_least_that_is_missing_in_any_pool_wakes_a_gang() -> None:
+    """One more in h100 is enough, although six more are missing in a100."""
+    world = two(queue("q"))
+    world.occupy("h", "h0", 1)
+    world.occupy("a", "a0", 6)
+    world.add(gang("g", 8))
+    assert told(world.decide()) == ["refuse g NoCapacity NoCapacity"]
+    world.tell(c.OccupantGone("h"))
+    assert told(world.decide()) == [admitted("g", h0=8)]
+
+
+KINDS = ("a", "b", None)
+COMES = st.tuples(st.just("gang"), st.integers(1, 6), st.sampled_from([1, 2]))
+ENDS = st.tuples(st.just("ends"), st.integers(0, 9), st.none())
+OCCUPIED = st.tuples(st.just("occupy"), st.integers(0, 3), st.integers(0, 4))
+EVENTS = st.one_of(
+    COMES, COMES, COMES, ENDS, ENDS, OCCUPIED, OCCUPIED,
+    st.tuples(st.just("label"), st.integers(0, 3), st.sampled_from(KINDS)),
+    st.tuples(st.just("limit"), st.sampled_from(["*", "p", "r"]), st.sampled_from([None, 0, 2, 4, 8])),
+    st.tuples(st.just("pool"), st.sampled_from(["p", "r"]), st.sampled_from(KINDS)),
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(EVENTS, st.integers(0, 3)), min_size=10, max_size=30))
+@settings(max_examples=200, deadline=None)
+def test_nobody_sleeps_through_what_could_help(events: list[tuple[tuple[str, Any, Any], int]]) -> None:
+    """After every decision that was carried out, an engine that knows nothing but the facts would admit nobody either."""
+    world = World(queue("q"), pool("p", kind="a"), pool("r", kind="b"))
+    world.add(node(f"n{number}", 4, labels={"kind": KINDS[number % 3]}) for number in range(4))
+    limits: dict[str, int | None] = {}
+    for number, ((what, one, other), decide) in enumerate(events):
+        running = [uid for kind, uid in world.facts if kind == "gang"]
+        match what:
+            case "label":
+                world.add(node(f"n{one}", 4, labels={"kind": other}))
+            case "occupy" if other:
+                world.occupy(f"o{one}", f"n{one}", other)
+            case "occupy":
+                world.tell(c.OccupantGone(f"o{one}"))
+            case "limit":
+                limits[one] = other
+                world.add(queue("q", entries=tuple(entry(name, limit=limit) for name, limit in limits.items())))
+            case "pool":
+                world.add(pool(one, kind=other))
+            case "gang":
+                made = gang(f"g{number}", one, each=shape(other), queued_at=number)
+                world.add(made, pods(made))
+            case _ if running:
+                for member in world.members(running[one % len(running)]):
+                    world.tell(c.MemberGone(member.uid))
+                world.tell(c.GangGone(running[one % len(running)]))
+        if decide:
+            while (plan := world.obey(world.decide())).actions:
+                for action in plan.actions:
+                    world.run(action.gang)
+            fresh = Engine()
+            for _, change in sorted(world.facts.items()):
+                fresh.observe(change)
+            assert [line for line in told(fresh.decide(world.now * 1000)) if line.startswith("admit")] == []
