@@ -228,7 +228,7 @@ async def test_what_is_empty_missing_or_held_says_so(scene: Scene, look: Open) -
         )
         await page.evaluate("location.hash = '#/gangs/ml/trian'")
         await expect(page.locator("main .empty")).to_contain_text('gang "trian" not found in namespace "ml"')
-        await page.locator("main li a").first.click()
+        await page.locator("main .near a").first.click()
         await expect(page.locator("h1")).to_contain_text("train")
         await page.evaluate("location.hash = '#/gangs?q=nothing-like-it'")
         await expect(page.locator("main .empty")).to_contain_text("No gang fits.")
@@ -269,3 +269,31 @@ async def test_before_anything_was_read_it_says_what_is_missing(scene: Scene, lo
         scene.do(lambda _: pods.synced.set())
         await expect(page.locator("main .empty")).to_contain_text("There is no gang yet.", timeout=SLOW)
         await expect(page.locator("#banner")).to_be_empty()
+
+
+async def test_what_is_used_can_be_seen_however_much_is_waited_for(scene: Scene, look: Open) -> None:
+    """A queue without a limit, asked for a hundred times what there is: half of its bar is what it uses."""
+    scene.submit(job("train", "production", 1, 4))
+    scene.do(lambda world: world.store.patch(QUEUES, "", "production", {"spec": {"resources": None}}, ADMIN))
+    scene.until(lambda world: len(running(world)) == 1)
+    for number in range(10):
+        scene.submit(job(f"more-{number}", "production", 10, 4))
+    async with look(scene) as page:
+        row = page.get_by_role("row").filter(has_text="production")
+        bar = row.get_by_role("img")
+        await expect(bar).to_have_attribute(
+            "aria-label", re.compile("4 used, no quota, no limit, 400 waited for"), timeout=SLOW
+        )
+        await expect(bar.locator(".segment.own")).to_have_attribute("style", re.compile(r"width: 50%"))
+        await expect(bar.locator(".more")).to_have_attribute("title", "more is waited for than is drawn")
+
+
+async def test_a_long_name_pushes_no_number_off_the_page(scene: Scene, look: Open) -> None:
+    """It is cut, and whole in its title."""
+    name = "q-" + "a" * 61
+    scene.do(lambda world: world.store.create(QUEUES, "", queue(name, "research", quota=4), ADMIN))
+    async with look(scene) as page:
+        link = page.get_by_role("link", name=name)
+        await expect(link).to_have_attribute("title", name, timeout=SLOW)
+        assert await page.locator(".scroll").evaluate("element => element.scrollWidth - element.clientWidth") <= 0
+        await expect(page.get_by_role("columnheader", name="Running")).to_be_in_viewport()

@@ -133,10 +133,10 @@ function field(current) {
 
 function failed(problem) {
   if (problem.status === 404) {
-    const near = problem.nearest.map((name) => h("li", {}, h("a", { href: link(["gangs", route.path[1], name]) }, h("bdi", {}, name))));
+    const near = problem.nearest.map((name) => h("a", { class: "chip", href: link(["gangs", route.path[1], name]) }, h("bdi", {}, name)));
     return [
       h("p", { class: "empty" }, `${problem.message}. It may have ended and been deleted. `, h("a", { href: link(["gangs"], { q: route.path[2] }) }, "Look for it")),
-      near.length > 0 && [h("p", {}, "Names like it:"), h("ul", {}, near)],
+      near.length > 0 && h("p", { class: "foot chips near" }, "Names like it: ", near),
     ];
   }
   return [h("p", { class: "error", role: "alert" }, h("b", {}, "This cannot be shown now. "), `${problem.message}. Trying again.`)];

@@ -46,16 +46,18 @@ export function plural(count, one, many = `${one}s`) {
 
 /**
  * One resource of a queue as a bar: in use within the quota, borrowed above it, and waited for; a tick at the quota, and a
- * wall at the limit. Without a limit the bar has an open end. Without a quota nothing counts as borrowed.
+ * wall at the limit. Without a limit the bar has an open end, and is at most twice as long as what is used or entitled to,
+ * however much is waited for. Without a quota nothing counts as borrowed.
  */
 export function bar(resource) {
   const used = number(resource.used);
   const quota = number(resource.quota);
   const limit = number(resource.limit);
   const pending = number(resource.pending);
-  const whole = limit ?? Math.max(quota ?? 0, used + pending);
+  const known = Math.max(quota ?? 0, used);
+  const whole = limit ?? Math.max(known, known > 0 ? Math.min(used + pending, 2 * known) : pending);
   const own = quota === null ? used : Math.min(used, quota);
-  const over = limit !== null && used + pending > limit;
+  const over = used + pending > whole;
   const segment = (kind, from, length) =>
     length > 0 && h("span", { class: `segment ${kind}`, style: { left: percent(from, whole), width: percent(Math.min(length, whole - from), whole) } });
   return h(
@@ -65,7 +67,7 @@ export function bar(resource) {
     segment("borrowed", own, used - own),
     segment("pending", used, pending),
     quota !== null && whole > 0 && h("span", { class: "quota", style: { left: percent(quota, whole) } }),
-    over && h("span", { class: "more", title: "more is waited for than the limit allows" }),
+    over && h("span", { class: "more", title: limit === null ? "more is waited for than is drawn" : "more is waited for than the limit allows" }),
   );
 }
 
