@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 OPTIONAL = frozenset(row.kind for row in owners.OWNERS.values() if row.optional)
 
 LOOK_AGAIN = 300.0  # seconds between two looks for a kind that the cluster does not know
+LOOK_SOON = (
+    5.0  # … and after something has named an owner of that kind: it may be there now, or its definition just went
+)
 FIRST_WAIT, LAST_WAIT = 0.1, 15.0  # seconds between attempts to connect, doubling
 BREATH = 200  # events after which other tasks get a turn: about 5 ms of work
 
@@ -144,11 +147,26 @@ class Informer:
         return self._version
 
     async def _without(self) -> None:
-        """The cluster does not know the kind, or not any more: there are no such objects, until it is looked for again."""
+        """The cluster does not know the kind, or not any more: there are no such objects, until it is looked for again.
+
+        So it is now and then, and soon where an object is controlled by one of them.
+        """
         self._forget_all_but(set(), "")
         self.synced.set()
         self.lost_at, self.absent = None, True
-        await self._clock.sleep(LOOK_AGAIN)
+        named = asyncio.Event()
+        self._source.missed[self.kind.kind] = named.set
+        waiting = asyncio.create_task(self._clock.sleep(LOOK_AGAIN)), asyncio.create_task(named.wait())
+        try:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            del self._source.missed[self.kind.kind]
+            for task in waiting:
+                task.cancel()
+        if named.is_set():
+            await self._clock.sleep(LOOK_SOON)
         self.absent = False
 
     def _forget_all_but(self, seen: set[str], version: str) -> None:

@@ -6,7 +6,7 @@ nothing; it moves when the PodGroup comes. A gang is told to the engine again wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from sys import intern
 
 from msgspec.structs import replace
@@ -41,6 +41,9 @@ class Rolls:
         self.underived: dict[str, str] = {}  # managed owners without a PodGroup → their queue
         self.invalid: dict[str, str] = {}  # managed owners that can have none → why
         self.sets = Sets()
+        self.missed: dict[
+            str, Callable[[], None]
+        ] = {}  # kinds that the cluster does not know → whom to tell of one's like
         self.touched: set[str] = set()  # gangs whose wire state changed since the last look
         self._named: dict[tuple[str, str], str] = {}
         self._awaited: dict[tuple[str, str], str] = {}  # the name that an owner's PodGroup has → the owner
@@ -219,6 +222,8 @@ class Rolls:
     def _owner_seen(self, owner: Workload) -> Iterator[Change]:
         self.owners[owners.key(owner)] = owner
         if above := translate.controller(owner.metadata):
+            if above.kind in self.missed:
+                self.missed[above.kind]()
             self._disown(owner)
             yield from self._belongs(owner.metadata, above)
             return
@@ -300,6 +305,7 @@ class Rolls:
             self.invalid[key] = problem
         elif queue:
             self.underived[key] = queue
+            self.touched.add(stand_in)  # there is something to write, also where the engine hears of nothing new
         yield from self._stand_in(stand_in)
 
     def _disown(self, owner: Workload) -> None:

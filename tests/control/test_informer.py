@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from queuectl.contract import foreign, translate
-from queuectl.contract.foreign import Custom, JobSet, Kind, Meta, Node
-from queuectl.control.informer import FIRST_WAIT, LAST_WAIT, LOOK_AGAIN, Informer, take_in
+from queuectl.contract.foreign import Custom, Job, JobSet, Kind, Meta, Node
+from queuectl.control.informer import FIRST_WAIT, LAST_WAIT, LOOK_AGAIN, LOOK_SOON, Informer, take_in
 from queuectl.control.ports import Bookmark, Deleted, Event, Expired, Malformed, NotFound, Unreachable, Upserted
 from queuectl.control.source import Source
 from queuectl.model.changes import Change, NodeSeen
@@ -91,6 +91,27 @@ async def test_a_kind_that_the_cluster_does_not_know_is_looked_for_now_and_then(
     assert [wait for wait in script.slept if wait > LAST_WAIT * 2] == [LOOK_AGAIN] * 4
     assert script.since == [None, None, None, "6", None, None]
     assert informer.lists == 5
+
+
+class Busy(Script):
+    """While a kind is not looked for, a Job of one of its objects comes."""
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds)
+        if seconds == LOOK_AGAIN:
+            owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "train", "uid": "s"}
+            meta = {"name": "train-0", "namespace": "ns", "uid": "j", "resourceVersion": "1"}
+            job = {"metadata": {**meta, "ownerReferences": [{**owner, "controller": True}]}}
+            take_in(self.source, foreign.JOBS, Upserted(msgspec.convert(job, Job)), self.changes.extend)
+            await asyncio.Event().wait()
+
+
+async def test_a_kind_that_something_names_is_looked_for_soon() -> None:
+    """Its definition was installed a moment ago: nobody waits five minutes for that."""
+    script = Busy((NotFound("the server could not find the requested resource", 404),), (Bookmark("6", synced=True),))
+    informer = await script.play(foreign.JOB_SETS)
+    assert [wait for wait in script.slept if wait >= LOOK_SOON] == [LOOK_AGAIN, LOOK_SOON]
+    assert (informer.absent, informer.lists, script.source.missed) == (False, 2, {})
 
 
 async def test_a_kind_that_must_be_there_is_missed() -> None:
@@ -233,3 +254,16 @@ def test_an_event_that_calls_for_a_write_is_told_though_the_engine_learns_nothin
     assert told("1", 2) == [["GangSeen"]]
     assert told("2", 0) == [[]]
     assert told("2", 0) == []  # an echo
+
+
+def test_an_owner_that_comes_after_its_pods_is_told_for_it_lacks_a_podgroup() -> None:
+    """What stands for its gang says the same as before; who makes the PodGroup must look all the same."""
+    source, heard = Source(), list[list[Change]]()
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "a-job", "controller": True}
+    labels = {"queuectl.io/queue": "q"}
+    pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "p", "labels": labels, "ownerReferences": [owner]}}
+    source.apply(foreign.PODS, Upserted(msgspec.convert(pod, foreign.Pod)))
+    source.touched.clear()
+    job = {"metadata": {"name": "train", "namespace": "ns", "uid": "a-job", "labels": labels}}
+    take_in(source, foreign.JOBS, Upserted(msgspec.convert(job, Job)), heard.append)
+    assert (heard, source.underived) == ([[]], {"a-job": "q"})

@@ -36,9 +36,8 @@ async def worker_sets(stage: Stage, nodes: int = 2) -> AsyncIterator[tuple[Scene
 
 @asynccontextmanager
 async def scene_with(stage: Stage, nodes: int, kind: str) -> AsyncIterator[tuple[Scene, str]]:
-    """The kind is installed after the controller has begun, which looks for it again when it starts anew."""
+    """The kind is installed when the controller has begun already: it learns of it by what is made."""
     async with scene(stage, nodes) as play, getattr(staging, kind)(stage.admin, play.namespace) as path:
-        await play.restart()
         try:
             yield play, path
         finally:
