@@ -136,14 +136,13 @@ class Snapshots:
                 kept = self._gangs.get(uid)
                 # Its place in the queue may be another by now; that is seen to when the view is made.
                 self._gang(standing, kept[2].position if kept is not None else 0)
-        if self._era == self._state.fleet.era:
-            return
-        for number, name in enumerate([*self._state.fleet.nodes]):
+        if self._era != self._state.fleet.era:
+            yield from self._arrange()
+        for number, name in enumerate(self._changed()):
             if number % NODES_A_STEP == 0:
                 yield
-            node, row = self._state.fleet.nodes.get(name), self._state.fleet.row.get(name)
-            if node is not None and row is not None:
-                self._node(node, (self._state.fleet.era, int(self._state.fleet.touched[row])))
+            if name in self._state.fleet.nodes and name in self._state.fleet.row:
+                self._renew(name)
 
     def gangs(self, positions: dict[str, int]) -> tuple[GangView, ...]:
         """All gangs by UID. O(gangs), and O(members) for each that has changed."""
@@ -157,20 +156,37 @@ class Snapshots:
         """All nodes by name. O(levels + resources) for each that has changed; O(nodes) when one came, went or moved."""
         fleet = self._state.fleet
         if self._era != fleet.era:
-            names, era, touched = sorted(fleet.nodes), fleet.era, fleet.touched.tolist()
-            rows = [fleet.row[name] for name in names]
-            self._listed = [
-                self._node(fleet.nodes[name], (era, touched[row])) for name, row in zip(names, rows, strict=True)
-            ]
-            self._place = {row: place for place, row in enumerate(rows)}
-            self._nodes = {name: self._nodes[name] for name in names}
-            self._era = era
-        else:
-            for row in np.flatnonzero(fleet.touched > self._tick).tolist():
-                node = fleet.nodes[fleet.tree.nodes[row]]
-                self._listed[self._place[row]] = self._node(node, (self._era, int(fleet.touched[row])))
+            for _ in self._arrange():
+                pass  # nothing can come between its steps here
+        for name in self._changed():
+            self._listed[self._place[fleet.row[name]]] = self._renew(name)
         self._tick = fleet.ticks
         return tuple(self._listed)
+
+    def _arrange(self) -> Iterator[None]:
+        """All nodes by name, as of rows that were numbered anew; left undone when they are again, between two steps."""
+        fleet = self._state.fleet
+        era, tick, names = fleet.era, fleet.ticks, sorted(fleet.row)
+        listed: list[NodeView] = []
+        for number, name in enumerate(names):
+            if number % NODES_A_STEP == 0:
+                yield
+            if fleet.era != era or name not in fleet.nodes:
+                return
+            listed.append(self._renew(name))
+        self._listed, self._place = listed, {fleet.row[name]: place for place, name in enumerate(names)}
+        self._nodes = {name: self._nodes[name] for name in names}
+        self._era, self._tick = era, tick
+
+    def _renew(self, name: str) -> NodeView:
+        fleet = self._state.fleet
+        return self._node(fleet.nodes[name], (fleet.era, int(fleet.touched[fleet.row[name]])))
+
+    def _changed(self) -> list[str]:
+        """Nodes that are there and whose rows have changed since the last view."""
+        fleet = self._state.fleet
+        names = (fleet.tree.nodes[row] for row in np.flatnonzero(fleet.touched > self._tick).tolist())
+        return [name for name in names if name in fleet.nodes]
 
     def _gang(self, standing: Standing, position: int) -> GangView:
         kept = self._gangs.get(standing.uid)
