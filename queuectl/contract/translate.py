@@ -301,6 +301,11 @@ def suspension_step(owner: Workload, group_uid: str, round_: int) -> str:
     return step if before == f"{group_uid}:{round_}" and step in ("suspended", "resumed") else ""
 
 
+def resumed(owner: Workload, group_uid: str, round_: int) -> bool:
+    """Whether the owner says that we have resumed it in that round of that PodGroup."""
+    return suspension_step(owner, group_uid, round_) == "resumed"
+
+
 def _annotation(owner: Workload | None, meta: Meta, key: str) -> str:
     found = (meta.annotations or {}).get(key)
     return found or (((owner.metadata.annotations or {}).get(key, "")) if owner is not None else "")

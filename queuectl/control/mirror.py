@@ -28,6 +28,11 @@ class Tracked(Struct, gc=False):
     problem: str  # what is wrong with its requests, "" when nothing is
     waiting: tuple[str, str] | None  # reason and message of our condition, where that says that it waits
 
+    @property
+    def kind(self) -> object:
+        """Pods of one kind get the same answer from the API server: one namespace, equal in shape and likeness."""
+        return self.namespace, self.member.shape, self.likeness
+
 
 class Tally(Struct):
     """What the members of one gang add up to, kept as they come and go: a look at all of them would cost each O(members)."""

@@ -30,7 +30,7 @@ from queuectl.control import muster
 from queuectl.control.answers import is_stale_fence, lacks_rights, rejected
 from queuectl.control.lost import LostReleases
 from queuectl.control.ports import ClusterError, Conflict, NotFound, Refused, Throttled, Unreachable
-from queuectl.control.source import Source, Tracked
+from queuectl.control.source import Source
 from queuectl.control.steps import (
     Fenced,
     Step,
@@ -76,6 +76,7 @@ class Release:
         self.withdrawals: dict[str, Withdraw] = {}
         self.protected: dict[str, Misfit] = {}  # gangs that are to be given back and may not yet → why
         self.lost = LostReleases()
+        self._returning: dict[str, Write] = {}  # gangs that their users took away → what was sent to return them
         self._spared: dict[str, int] = {}  # gangs → when budgets let all their members go
         self._accepted: dict[object, int] = {}  # kind of pods → when the API server last accepted a dry run of one
         self._now = 0
@@ -107,6 +108,7 @@ class Release:
         self.withdrawals.pop(gang, None)
         self.protected.pop(gang, None)
         self._spared.pop(gang, None)
+        self._returning.pop(gang, None)
         for member in [uid for uid, extra in self.extras.items() if extra.gang == gang]:
             del self.extras[member]
 
@@ -137,11 +139,17 @@ class Release:
         elif flags.get("Evicted") and record is not None:
             self.withdrawals.pop(gang, None)  # said, whatever became of the answer
             yield from self._give_back(group, owner, record, fence, now, free)
+        elif (returning := self._returning.pop(gang, None)) is not None and self.due(returning):
+            self._returning[gang] = (
+                returning  # whoever resumes it now: what was sent once may be carried out at any moment
+            )
+            yield returning
         elif record is not None and owner is not None and translate.own_suspend(group, owner):
             # Its user takes it away already, and means it. Whoever resumes it in time is still answered what was asked before.
             if not muster.live(self._view, gang) and self._settled(gang, free):
                 body = patches.returned(group, fence, now, Reason.SUSPENDED.value)
-                yield on_group(Step.RETURN, group, body, record.round)
+                self._returning[gang] = on_group(Step.RETURN, group, body, record.round)
+                yield self._returning[gang]
         elif (withdraw := self.withdrawals.get(gang)) is not None:
             yield from self._withdraw(withdraw, group, record, fence, now)
         elif record is not None:
@@ -177,7 +185,7 @@ class Release:
             tracked = self._view.pods.get(one.member or "")
             if tracked is None or tracked.member.stage is not Stage.GATED:
                 continue
-            kind = _kind(tracked)
+            kind = tracked.kind
             if not self._answered(intent, kind) and kind not in asking:
                 asking.add(kind)
                 yield on_pod(Step.ASK, tracked, one.node, admit.round, fence)
@@ -203,11 +211,9 @@ class Release:
     ) -> Iterator[Write]:
         """Recorded: resume the owner, release every member that has its place, note when all have started."""
         gang, status = group.metadata.uid, group.status or {}
-        if (
-            owner is not None
-            and (status.get("requeue") or {}).get("suspendedByUs")
-            and not _resumed(owner, record, gang)
-        ):
+        waits = bool((status.get("requeue") or {}).get("suspendedByUs"))  # for our resume, which comes before the note
+        waits = waits and owner is not None and not translate.resumed(owner, gang, record.round)
+        if waits and owner is not None:
             # Also where its user was faster: the annotation is what tells the user's next suspend from the one before.
             yield on_owner(Step.RESUME, gang, owner, record.round, fence)
         intent = self.intents.get(gang)
@@ -220,7 +226,7 @@ class Release:
                 if free(pod_target(tracked)):
                     yield on_pod(Step.RELEASE, tracked, one.node, record.round, fence)
         yield from self._extras(gang, record.round, fence)
-        if not translate.conditions(status).get("Running") and muster.all_started(self._view, gang, record):
+        if not (waits or translate.conditions(status).get("Running")) and muster.all_started(self._view, gang, record):
             body = patches.note(group, muster.counts(self._view, gang), fence, now)
             yield on_group(Step.NOTE, group, body, record.round)
 
@@ -354,7 +360,7 @@ class Release:
         status = group.status or {}
         match write.step:
             case Step.ASK:
-                return decided and not (tracked and intent and self._answered(intent, _kind(tracked)))
+                return decided and not (tracked and intent and self._answered(intent, tracked.kind))
             case Step.RECORD:
                 return decided
             case Step.RELEASE | Step.EXTRA:
@@ -367,7 +373,9 @@ class Release:
                 leaving = tracked is None or tracked.member.leaving
                 return bool(evicted and not leaving and record and record.round == write.round)
             case Step.RESUME:
-                return (owner := self._view.owner(group)) is not None and not _resumed(owner, write, write.gang)
+                return (owner := self._view.owner(group)) is not None and not translate.resumed(
+                    owner, write.gang, write.round
+                )
             case _:
                 return True
 
@@ -405,10 +413,10 @@ class Release:
         match write.step:
             case Step.ASK:
                 if (intent := self.intents.get(write.gang)) and (tracked := self._view.pods.get(write.member)):
-                    intent.asked.add(_kind(tracked))
+                    intent.asked.add(tracked.kind)
                     if len(self._accepted) >= KINDS_KEPT:
                         self._accepted.clear()
-                    self._accepted[_kind(tracked)] = self._now
+                    self._accepted[tracked.kind] = self._now
             case Step.RECORD:
                 group = self._view.groups.get(write.gang)
                 record = translate.record(group.status or {}) if group is not None else None
@@ -438,7 +446,7 @@ class Release:
         tracked = self._view.pods.get(write.member)
         if tracked is None or not muster.ready(tracked):
             return []  # the pod changed under us; what is there now decides
-        self._accepted.pop(_kind(tracked), None)
+        self._accepted.pop(tracked.kind, None)
         self.intents.pop(write.gang, None)
         return [WriteFailed(write.gang, write.round, rejected(reply))]
 
@@ -473,7 +481,7 @@ class Release:
         tracked = self._view.pods.get(write.member)
         if tracked is None or not muster.ready(tracked) or self.lost.refuse(self._view, write.member):
             return []
-        self._accepted.pop(_kind(tracked), None)
+        self._accepted.pop(tracked.kind, None)
         if write.step is Step.EXTRA:
             self.extras.pop(write.member, None)
             return [WriteFailed(write.gang, write.round, rejected(reply), member=write.member)]
@@ -483,16 +491,6 @@ class Release:
         return [WriteFailed(write.gang, write.round, rejected(reply))]
 
 
-def _kind(tracked: Tracked) -> object:
-    """Pods of one kind get the same answer from the API server: one namespace, equal in shape and likeness."""
-    return tracked.namespace, tracked.member.shape, tracked.likeness
-
-
 def _stands(withdraw: Withdraw, record: Record | None) -> bool:
     """Whether a withdrawal is of the round that is recorded; of a waiting gang a request by hand is answered too."""
     return record.round == withdraw.round if record is not None else withdraw.cause is Cause.REQUESTED
-
-
-def _resumed(owner: Workload, of: Record | Write, gang: str) -> bool:
-    """Whether the owner says that we have resumed it in that round of that gang."""
-    return translate.suspension_step(owner, gang, of.round) == "resumed"

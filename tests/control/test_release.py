@@ -590,6 +590,55 @@ def test_a_requeue_that_its_users_suspend_overtook_is_answered_if_they_resume_in
     assert tiny.settle() == [Step.EVICTED, Step.SUSPEND]
 
 
+def test_a_return_that_was_sent_once_is_kept_to(tiny: Tiny) -> None:
+    """Its answer is lost and its user resumes: it may still be carried out, so nothing is released in that round any more."""
+    pods = admitted(tiny)
+    tiny.settle()
+    suspend(tiny, suspended=True)
+    for pod in pods:
+        tiny.drop(foreign.PODS, "ns", pod["metadata"]["name"])
+    (lost,) = tiny.next()
+    assert lost.step is Step.RETURN
+    tiny.changes += tiny.release.on_reply(lost, Unreachable("connection reset"))
+    suspend(tiny, suspended=False)
+    fresh = tiny.pods(tiny.get(foreign.JOBS, "ns", "train"), 3, generation="b")
+    extra = AdmitExtra(tiny.group()["metadata"]["uid"], 1, NOW, 0, "n0", fresh[0]["metadata"]["uid"])
+    tiny.release.accept(extra)
+    assert tiny.next() == [lost]
+    assert tiny.settle() == [Step.RETURN]
+    assert isinstance(tiny._answer(lost), Conflict)
+
+
+def test_one_that_its_podgroup_has_outrun_is_judged_anew(tiny: Tiny) -> None:
+    """It can no longer be carried out: a Job that its user has resumed goes on where it was."""
+    pods = admitted(tiny)
+    tiny.settle()
+    suspend(tiny, suspended=True)
+    for pod in pods:
+        tiny.drop(foreign.PODS, "ns", pod["metadata"]["name"])
+    (lost,) = tiny.next()
+    tiny.changes += tiny.release.on_reply(lost, Unreachable("connection reset"))
+    suspend(tiny, suspended=False)
+    group = tiny.group()
+    group["metadata"]["labels"] = {"team": "vision"}
+    tiny.put(foreign.POD_GROUPS, group)
+    fresh = tiny.pods(tiny.get(foreign.JOBS, "ns", "train"), 3, generation="b")
+    extra = AdmitExtra(tiny.group()["metadata"]["uid"], 1, NOW, 0, "n0", fresh[0]["metadata"]["uid"])
+    tiny.release.accept(extra)
+    assert tiny.settle() == [Step.EXTRA]
+
+
+def test_the_note_waits_for_the_mark_that_we_resumed_it(tiny: Tiny) -> None:
+    """Noted before, a Job that is still suspended would count as suspended by its user while it ran."""
+    admitted(tiny, suspend=True)
+    while Step.RECORD not in tiny.written:
+        tiny.send(tiny.next()[0])
+    for pod in tiny.pods(tiny.get(foreign.JOBS, "ns", "train"), 3):
+        tiny.run(pod)  # from before its PodGroup was deleted
+    assert [write.step for write in tiny.next()] == [Step.RESUME]
+    assert tiny.settle() == [Step.RESUME, Step.NOTE]
+
+
 def test_a_job_that_was_queued_suspended_and_not_resumed_yet_is_no_users_own(tiny: Tiny) -> None:
     """It is given back between its record and our resume: it is taken over, and queued on."""
     admitted(tiny, suspend=True)

@@ -190,6 +190,13 @@ CONFIGURATIONS = {
             {"requeue": 1, "suspend": 1, "resume": 1},
             holds=(),
         ),
+        Configuration(
+            "taken away",
+            "a Job that its user suspends, and resumes before it has returned; answers are lost",
+            _cluster(_job()),
+            {"suspend": 1, "resume": 1, "timeout": 1},
+            holds=(),
+        ),
     )
 }
 

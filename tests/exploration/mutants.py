@@ -87,6 +87,14 @@ class WithoutVoid(Release):
         self.lost = Forgetful()
 
 
+class Fickle(Release):
+    """Goes on with a gang whose user has resumed it, though a write that returns it may still be carried out."""
+
+    def next_writes(self, *arguments: Any, **options: Any) -> Iterator[Write]:
+        self._returning.clear()
+        yield from super().next_writes(*arguments, **options)
+
+
 class WithoutAsking(Release):
     """Suspends whatever is to be given back in its own name, whoever has suspended it already."""
 
@@ -117,5 +125,6 @@ MUTANTS: dict[str, tuple[Callable[..., Release], Configuration, str]] = {
     "without the eviction's UID": (WithoutUid, _only("evicted", "requeue", "timeout"), "P5"),
     "without making lost releases void": (WithoutVoid, CONFIGURATIONS["lingering"], "P2"),
     "without asking who suspended": (WithoutAsking, CONFIGURATIONS["claimed"], "S1"),
+    "without keeping to a return": (Fickle, CONFIGURATIONS["taken away"], "P1"),
 }
 """Each with a configuration in which it is found out, and the promise that it breaks there."""
