@@ -283,5 +283,7 @@ def least(amount: int) -> int:
 
 def total(column: Column) -> int:
     """The exact sum of a column of amounts ≥ 0, which may exceed an int64. O(rows)."""
+    if column.max(initial=0) <= BOUND // max(len(column), 1):
+        return int(column.sum())
     high, low = column >> 31, column & (2**31 - 1)
     return (int(high.sum()) << 31) + int(low.sum())

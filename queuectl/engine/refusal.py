@@ -98,11 +98,11 @@ def _scarce(rooms: Rooms, need: Need, ever: Tally, level: int, best: int) -> tup
         return "", 0, 0
     rows = fleet.rows_of(level, best)
     part = slice(rows.start, rows.stop)
-    suited = (ever.rows[part] > 0) & fleet.usable[part]
+    suited = ((ever.rows[part] > 0) & fleet.usable[part]).nonzero()[0] + rows.start
     choices = []
     for name, amount in need.requests:
         column = fleet.free.get(name)
-        free = np.zeros(0, np.int64) if column is None else np.maximum(column[part][suited], 0)
+        free = np.zeros(0, np.int64) if column is None else np.maximum(column[suited], 0)
         choices.append((total(free // least(amount)), name, amount, total(free)))
     _, name, amount, left = min(choices, default=(0, "", 0, 0))
     return name, amount, left
