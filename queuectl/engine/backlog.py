@@ -15,7 +15,7 @@ from queuectl.engine.placement import Placement
 from queuectl.engine.request import Fit, Refusal, Request
 from queuectl.engine.state import State
 from queuectl.engine.ways import Ways
-from queuectl.model.reasons import Misfit, by_dominance
+from queuectl.model.reasons import Misfit, Reason, by_dominance
 
 _REQUESTS = 20_000  # equal requests share one object; after this many, sharing starts anew and only costs time
 _RENEWED = 64  # refusals renewed when nodes changed: only their words may be old, and each may cost 0.5 ms
@@ -135,11 +135,21 @@ class Backlog:
         self._awake.clear()
 
     def _hopeful(self, batch: Batch, gains: Gains) -> bool:
-        """Whether what these nodes add could be enough; if not, it counts for the next time."""
-        lacking = gains.lacking(batch.request, batch.short, batch.missing)
-        if lacking and batch.missing:
-            batch.missing = lacking
-        return not lacking
+        """Whether it may fit now that these nodes gained room, or is refused for other reasons than it was.
+
+        First by what they add at most; where that could be enough, by all the room there is. Either counts for the next time.
+        """
+        if lacking := gains.lacking(batch.request, batch.short, batch.missing):
+            batch.missing = lacking if batch.missing else 0
+            return False
+        group = batch.request.groups[batch.short]
+        if not batch.missing or gains.pods(group.shape) >= group.count:
+            return True
+        lack = self._placement.lacking(batch.request)
+        if not lack.missing or lack.overall != (Reason.NO_CAPACITY in batch.reasons):
+            return True
+        batch.short, batch.missing = lack.short, lack.missing
+        return False
 
     def _eased_for(self, batch: Batch) -> bool:
         """Whether usage or limits on the batch's path fell, and far enough for it."""

@@ -5,6 +5,8 @@ A request that one node takes whole is answered by ``single``, all others by ``s
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from queuectl.engine.curves import Need, gpus, objective
 from queuectl.engine.refusal import refuse
 from queuectl.engine.request import Fit, Group, Refusal, Request, Zone
@@ -15,6 +17,14 @@ from queuectl.engine.state import State
 from queuectl.model.topology import NODE_LEVEL
 
 _Asked = Request | tuple[Request, tuple[Zone, ...]]
+
+
+class Lack(Struct, frozen=True, gc=False):
+    """The group that lacks most room by itself, for how many pods (0: none lacks any), and whether the cluster is too small."""
+
+    short: int
+    missing: int
+    overall: bool
 
 
 class Placement:
@@ -85,6 +95,15 @@ class Placement:
             if isinstance(rows, list):
                 return self._fit(request, zones, rows), needs, False
         return None, needs, rows is True
+
+    def lacking(self, request: Request) -> Lack:
+        """What a request lacks on all nodes, whatever pool they are in: if anything, it does not fit. O(rows changed)."""
+        needs = tuple(
+            Need(self.rooms.room(group.shape), group.shape.requests, group.count, self._depth(group.required))
+            for group in request.groups
+        )
+        short, missing = _shortest(needs, self._depth(request.required))
+        return Lack(short, missing, any(need.room.total < need.count for need in needs))
 
     def _fit(self, request: Request, zones: tuple[Zone, ...], rows: list[dict[int, int]]) -> Fit:
         """The answer in names, and remembered where it is one pod."""

@@ -126,6 +126,31 @@ def test_room_that_comes_in_pieces_adds_up() -> None:
     assert told(world.decide()) == ["admit g 0=n0 1=n1 2=n2"]
 
 
+def test_room_in_many_racks_does_not_try_a_gang_that_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four racks of two nodes one node each comes free: as many as the gang has pods, and it is not tried once."""
+    world = World([node(f"{rack}{number}", rack=rack, zone="z") for rack in "abcd" for number in "01"], queue("q"))
+    for name in ("a0", "b0", "c0", "d0", "a1", "b1", "c1", "d1"):
+        world.occupy(f"on-{name}", name, gpu=1)
+    world.add(gang("g", 2, each=shape(8), required="rack"))
+    assert told(world.decide()) == ["refuse g NoCapacity NoDomainFits NoDomainFits"]
+    tried: list[Request] = []
+    find = Placement._find
+
+    def noted(self: Placement, request: Request, *rest: Any) -> Any:
+        tried.append(request)
+        return find(self, request, *rest)
+
+    monkeypatch.setattr(Placement, "_find", noted)
+    plans = []
+    for name in ("a0", "b0", "c0", "d0"):
+        world.tell(c.OccupantGone(f"on-{name}"))
+        plans.append(told(world.decide()))
+    # Once, when the cluster has room for both: what is told of it is another thing then.
+    assert (plans, len(tried)) == ([[], ["refuse g NoDomainFits"], [], []], 1)
+    world.tell(c.OccupantGone("on-c1"))
+    assert told(world.decide()) == ["admit g 0=c0 1=c1"]
+
+
 def test_the_queues_alone_are_read_without_looking_at_gangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counters kept as gangs move: by phase, and what waits, summed up the tree."""
     world = World(node("n"), queue("top"), queue("q", "top"), queue("r", "top"), queue("old"))
