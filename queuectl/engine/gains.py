@@ -18,25 +18,23 @@ class Gains:
         self._fleet, self._filters, self._names = fleet, filters, names
         rows = np.array(sorted(fleet.row[name] for name in names if name in fleet.row), np.int64)
         self._rows = rows[fleet.usable[rows]]
-        self._most = {
-            name: int(column[self._rows].max(initial=0)) for name, column in fleet.free.items() if len(self._rows)
-        }
+        self._free = {name: column[self._rows] for name, column in fleet.free.items()}
+        self._most = {name: int(column.max(initial=0)) for name, column in self._free.items() if len(self._rows)}
         self._pods: dict[int, tuple[Shape, int]] = {}  # by identity: equal requests are one object
 
     def pods(self, shape: Shape) -> int:
         """How many pods of this shape these nodes hold now, together."""
-        if any(amount > self._most.get(name, 0) for name, amount in shape.requests) or not self._most:
+        known = self._pods.get(id(shape))
+        if known is None or known[0] is not shape:
+            known = self._pods[id(shape)] = shape, self._count(shape)
+        return known[1]
+
+    def _count(self, shape: Shape) -> int:
+        if not self._most or any(amount > self._most.get(name, 0) for name, amount in shape.requests):
             return 0
-        if (known := self._pods.get(id(shape))) is not None and known[0] is shape:
-            return known[1]
-        fit = self._filters.mask(shape)[self._rows].astype(np.int64)
-        if shape.requests:
-            fit *= np.minimum.reduce(
-                [self._fleet.free[name][self._rows] // least(amount) for name, amount in shape.requests]
-            )
-        count = int(np.minimum(np.maximum(fit, 0), MOST_PODS).sum())
-        self._pods[id(shape)] = shape, count
-        return count
+        held = [self._free[name] // least(amount) for name, amount in shape.requests]
+        pods = np.minimum.reduce([np.where(self._filters.mask(shape)[self._rows], MOST_PODS, 0), *held])
+        return int(np.add.reduce(np.maximum(pods, 0)))
 
     def lacking(self, request: Request, short: int, missing: int) -> int:
         """How many pods of the group that was short are still missing, at least; 0 when the request may fit now.
