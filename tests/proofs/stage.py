@@ -181,7 +181,7 @@ class Stage:
         config.write_text(
             yaml.safe_dump(
                 {
-                    "leaseDuration": "2s",
+                    "leaseDuration": "4s",  # on a busy machine a process may not run for a second or two
                     "fenceGrace": "0s",
                     "backoff": "1s",
                     "queueStatusInterval": "1s",
