@@ -189,7 +189,7 @@ async def test_from_a_job_to_running_pods_and_back_in_the_queue(
         absent = await queuectl("requeue", "gang", "trian", *space, *tenant)
         assert (absent.code, absent.err) == (
             1,
-            f'error: no PodGroup or Job "trian" in namespace "{namespace}"\nnearest: train\n',
+            f'error: gang "trian" not found in namespace "{namespace}"\nnearest: train\n',
         )
         asked = await queuectl("requeue", "gang", "train", *space, *tenant)
         assert asked.code == 0, asked.err

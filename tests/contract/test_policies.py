@@ -401,7 +401,7 @@ async def test_the_server_finds_nothing_wrong_with_them(admin: Api) -> None:
         for one in found["items"]
         if one["metadata"]["name"].startswith("queuectl-")
     }
-    assert len(warnings) == 16
+    assert len(warnings) == 19
     assert not any(warnings.values())
 
 
