@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from sys import intern
 
-from queuectl.contract import foreign, names, owners, translate
+from queuectl.contract import cluster_scoped, foreign, names, owners, translate
 from queuectl.contract.foreign import Custom, Kind, Meta, Pod
 from queuectl.contract.shapes import likeness
 from queuectl.contract.v1alpha1 import InvalidObject
@@ -155,7 +155,7 @@ class Source(Rolls):
             case foreign.LeaderWorkerSet():
                 yield from self._set_seen(obj)
             case foreign.Node(metadata=meta):
-                node = translate.node(obj)
+                node = cluster_scoped.node(obj)
                 self._nodes.seen(meta)
                 yield NodeSeen(node)
             case foreign.PriorityClass():
@@ -164,17 +164,17 @@ class Source(Rolls):
             case Custom() if kind is foreign.POD_GROUPS:
                 yield from self._group(obj)
             case Custom(metadata=meta) if kind is foreign.QUEUES:
-                queue = translate.queue(obj)
+                queue = cluster_scoped.queue(obj)
                 self._queue_names.seen(meta)
                 self.queues[meta.name] = obj
                 yield QueueSeen(queue)
             case Custom(metadata=meta) if kind is foreign.POOLS:
-                pool = translate.pool(obj)
+                pool = cluster_scoped.pool(obj)
                 self._pools.seen(meta)
                 yield PoolSeen(pool)
             case Custom(metadata=meta) if kind is foreign.TOPOLOGIES:
                 self._topologies.seen(meta)
-                yield LevelsSeen(translate.levels(obj), meta.name)
+                yield LevelsSeen(cluster_scoped.levels(obj), meta.name)
 
     def gone(self, kind: Kind, uid: str) -> list[Change]:
         """Changes that follow when the object of this UID is gone."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 import msgspec
 import pytest
 
-from queuectl.contract import foreign, translate
+from queuectl.contract import cluster_scoped, foreign
 from queuectl.contract.foreign import Custom, Job, JobSet, Kind, Meta, Node
 from queuectl.control.informer import FIRST_WAIT, LAST_WAIT, LOOK_AGAIN, LOOK_SOON, Informer, take_in
 from queuectl.control.ports import Bookmark, Deleted, Event, Expired, Malformed, NotFound, Unreachable, Upserted
@@ -211,7 +211,7 @@ async def test_a_complete_state_knows_better_than_who_said_that_an_object_is_gon
 
 async def test_one_object_does_not_end_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither in the first state nor after: the others are seen, and the stream is resumed, not begun anew."""
-    right = translate.node
+    right = cluster_scoped.node
 
     def wrong(node: Node) -> object:
         return 1 // 0 if node.metadata.name.startswith("bad") else right(node)
@@ -219,7 +219,7 @@ async def test_one_object_does_not_end_the_stream(monkeypatch: pytest.MonkeyPatc
     def node(name: str) -> Upserted:
         return Upserted(Node(metadata=Meta(name=name, uid=f"uid-{name}", resource_version="7")))
 
-    monkeypatch.setattr(translate, "node", wrong)
+    monkeypatch.setattr(cluster_scoped, "node", wrong)
     script = Script(
         (node("bad1"), node("good1"), Bookmark("5", synced=True), node("bad2"), node("good2"), CUT),
     )

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
-from queuectl.contract import foreign, translate
+from queuectl.contract import cluster_scoped, foreign, translate
 from queuectl.contract.foreign import Kind
 from queuectl.contract.shapes import MOST
 from queuectl.control import source as module
@@ -498,14 +498,14 @@ def test_what_cannot_be_taken_in_is_logged_once_and_noted(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A bug of ours with one object: no exception, the others go on, and the note goes when the object is well again."""
-    right = translate.queue
+    right = cluster_scoped.queue
 
     def wrong(custom: foreign.Custom) -> Any:
         if custom.metadata.name == "bad":
             raise ZeroDivisionError("of all things")
         return right(custom)
 
-    monkeypatch.setattr(translate, "queue", wrong)
+    monkeypatch.setattr(cluster_scoped, "queue", wrong)
     with caplog.at_level(logging.ERROR):
         bad = tiny.put(foreign.QUEUES, {"metadata": {"name": "bad"}, "spec": {}})
         tiny.put(foreign.QUEUES, bad)
@@ -518,7 +518,7 @@ def test_what_cannot_be_taken_in_is_logged_once_and_noted(
     tiny.put(foreign.QUEUES, bad)
     assert tiny.source.problems == {}
     assert set(tiny.source.queues) == {"good", "bad"}
-    monkeypatch.setattr(translate, "queue", wrong)
+    monkeypatch.setattr(cluster_scoped, "queue", wrong)
     tiny.put(foreign.QUEUES, bad)
     assert len(caplog.records) == 2
     tiny.drop(foreign.QUEUES, "", "bad")

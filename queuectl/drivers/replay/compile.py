@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from queuectl.contract import pins, translate
+from queuectl.contract import cluster_scoped, pins
 from queuectl.contract.foreign import Custom, Meta, PodSpec
 from queuectl.contract.seats import LEADER, WORKER
 from queuectl.contract.shapes import Shapes, vector
@@ -57,19 +57,21 @@ def levels(spec: TopologySpec | None) -> tuple[topology.Level, ...]:
     """The levels, coarse to fine, the node level last; it alone where the file has no topology."""
     if spec is None:
         return topology.DEFAULT_LEVELS
-    return translate.levels(_custom("default", spec.model_dump(by_alias=True, exclude_none=True, include={"levels"})))
+    return cluster_scoped.levels(
+        _custom("default", spec.model_dump(by_alias=True, exclude_none=True, include={"levels"}))
+    )
 
 
 def queue(spec: wire.Queue) -> queues.Queue:
     """A queue."""
     body = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return translate.queue(_custom(body.pop("name"), body))
+    return cluster_scoped.queue(_custom(body.pop("name"), body))
 
 
 def pool(spec: wire.Pool) -> pools.Pool:
     """A pool."""
     body = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return translate.pool(_custom(body.pop("name"), body))
+    return cluster_scoped.pool(_custom(body.pop("name"), body))
 
 
 def submission(spec: wire.Gang, shapes: Shapes) -> Submission:
